@@ -1,0 +1,61 @@
+"""layerstep's engine: runs a transformer as a program of named steps and hands over every intermediate tensor.
+
+    from engine import load_model, trace
+    t = trace(load_model("modern"), "The server crashed because the disk was full")
+    t["blocks.2.attn.pattern"]
+
+The public names are imported when they are first used, so that ``import engine`` does not import torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.checks import Check as Check
+    from engine.config import ModelConfig as ModelConfig
+    from engine.errors import LayerstepError as LayerstepError
+    from engine.model import Model as Model
+    from engine.model import load_model as load_model
+    from engine.opening import open_trace as open_trace
+    from engine.program import Program as Program
+    from engine.program import Step as Step
+    from engine.program import build_program as build_program
+    from engine.recording import extend as extend
+    from engine.recording import plan_trace as plan_trace
+    from engine.recording import trace as trace
+    from engine.sites import Address as Address
+    from engine.text import Token as Token
+    from engine.traces import Trace as Trace
+
+_HOME = {
+    "Address": "sites",
+    "Check": "checks",
+    "LayerstepError": "errors",
+    "Model": "model",
+    "ModelConfig": "config",
+    "Program": "program",
+    "Step": "program",
+    "Token": "text",
+    "Trace": "traces",
+    "build_program": "program",
+    "extend": "recording",
+    "load_model": "model",
+    "open_trace": "opening",
+    "plan_trace": "recording",
+    "trace": "recording",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'engine' has no attribute {name!r}")
+    from engine.runtime import prepare
+
+    prepare()  # before torch is imported
+    return getattr(import_module(f"engine.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,172 @@
+"""The invariants of a forward pass, each with its figure and its tolerance: shown equals computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from engine.ops.attention import Attention, Mask, Softmax, per_query_head
+from engine.ops.base import at_least_float32
+from engine.ops.mask import attention_mask
+from engine.ops.projection import HeadResult
+from engine.ops.residual import Add
+from engine.program import Program, Step
+
+CELLS_AT_ONCE = 4 * 1024 * 1024
+"""Attention cells looked at in one go, so that a check needs O(N) memory and not O(N²)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One invariant: ``figure`` must not exceed ``tolerance``. A figure that is NaN fails."""
+
+    name: str
+    site: str
+    at: int
+    figure: float
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        return self.figure <= self.tolerance
+
+    @property
+    def text(self) -> str:
+        sign = "≤" if self.ok else "exceeds"
+        return f"{self.name}: {self.figure:.1e} {sign} {self.tolerance:.1e}"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"ok": self.ok, "text": self.text}
+
+
+class Readable(Protocol):
+    """What a check asks of a trace."""
+
+    program: Program
+
+    def site(self, name: str, at: int) -> Tensor: ...
+    def part(self, name: str, at: int, window: Mapping[str, tuple[int, int]]) -> Tensor: ...
+    def weight(self, name: str) -> Tensor: ...
+
+
+def check_step(trace: Readable, step: Step, at: int) -> Iterator[Check]:
+    """The checks that concern one step of one pass."""
+    name = step.site.name
+    if isinstance(step.op, Softmax):
+        yield from _pattern(trace, name, at)
+    elif isinstance(step.op, Attention):
+        yield _mixture(trace, step, at)
+    elif isinstance(step.op, Add):
+        x, f = (trace.site(read, at) for read in step.reads)
+        total = trace.site(name, at)
+        yield Check(
+            f"{step.reads[0]} + {step.reads[1]} = {name}",
+            name,
+            at,
+            _gap(x + f, total),
+            _eps(total) * _size(total),
+        )
+        if name.endswith("resid_post") and step.reads[0].endswith("resid_mid"):
+            yield _stream(trace, name, at)
+    elif isinstance(step.op, HeadResult):
+        yield _shares(trace, name, at)
+    if step.on_path:
+        bad = int((~torch.isfinite(trace.site(name, at))).sum())
+        if bad:
+            yield Check(f"all of {name} is finite", name, at, float(bad), 0.0)
+
+
+def _pattern(trace: Readable, name: str, at: int) -> Iterator[Check]:
+    """Rows sum to 1 (a row that may attend to nothing, to 0), and no weight lies where none may."""
+    mask = next(s.op for s in trace.program.steps if isinstance(s.op, Mask) and s.site.block == _block(trace, name))
+    positions, keys = trace.site("positions", at), trace.site("key_positions", at)
+    worst, hidden, eps = 0.0, 0.0, torch.finfo(torch.float32).eps
+    for start, stop in _row_blocks(trace, name, at):
+        pattern = trace.part(name, at, {"query": (start, stop)})  # [batch head rows key]
+        allowed = attention_mask(positions[:, start:stop], keys, causal=mask.causal)[:, None]  # [batch 1 rows key]
+        real = allowed.any(-1)  # [batch 1 rows]
+        worst = _larger(worst, _gap(pattern.sum(-1), real.to(pattern.dtype).expand(pattern.shape[:3])))
+        hidden = _larger(hidden, float(pattern.masked_fill(allowed, 0).abs().max()) if pattern.numel() else 0.0)
+        eps = torch.finfo(pattern.dtype).eps
+    yield Check("rows sum to 1", name, at, worst, eps * (8 + keys.shape[1] ** 0.5))
+    yield Check("nothing where none may attend", name, at, hidden, 0.0)
+
+
+def _mixture(trace: Readable, step: Step, at: int) -> Check:
+    """The pattern, derived, times the values equals z, from the fused kernel."""
+    pattern = step.site.name.removesuffix("z") + "pattern"
+    z = trace.site(step.site.name, at)
+    v = per_query_head(at_least_float32(trace.site(step.reads[2], at)), z.shape[2]).transpose(
+        1, 2
+    )  # [batch head key d_head]
+    worst = 0.0
+    for start, stop in _row_blocks(trace, pattern, at):
+        mixed = trace.part(pattern, at, {"query": (start, stop)}) @ v  # [batch head rows d_head]
+        worst = _larger(worst, _gap(mixed.transpose(1, 2), z[:, start:stop]))
+    return Check("pattern @ v = z", step.site.name, at, worst, 16 * _eps(z) * _size(v))
+
+
+def _stream(trace: Readable, name: str, at: int) -> Check:
+    """resid_pre + attn_out + mlp_out = resid_post, in a block that adds both to one stream."""
+    block = name.removesuffix("resid_post")
+    post = trace.site(name, at)
+    total = sum(at_least_float32(trace.site(block + part, at)) for part in ("resid_pre", "attn_out", "mlp_out"))
+    assert isinstance(total, Tensor)
+    return Check(
+        "resid_pre + attn_out + mlp_out = resid_post",
+        name,
+        at,
+        _gap(total, post),
+        4 * _eps(post) * _size(post),
+    )
+
+
+def _shares(trace: Readable, name: str, at: int) -> Check:
+    """The heads' shares, and the bias, add up to attn_out."""
+    out = trace.program.step(name.removesuffix("attn.result") + "attn_out")
+    assert out is not None
+    total = at_least_float32(trace.site(name, at)).sum(2)  # [batch pos d_model]
+    whole = trace.site(out.site.name, at)
+    for bias in out.params[1:]:
+        total = total + trace.weight(bias)
+    return Check("Σ heads (+ bias) = attn_out", name, at, _gap(total, whole), 32 * _eps(whole) * _size(whole))
+
+
+def _row_blocks(trace: Readable, name: str, at: int) -> Iterator[tuple[int, int]]:
+    """Ranges of query rows, each of at most CELLS_AT_ONCE cells over all heads and keys."""
+    q = trace.program.step(name.rsplit(".", 1)[0] + ".z")
+    assert q is not None
+    batch, rows, heads, _ = trace.site(q.reads[0], at).shape
+    keys = trace.site("key_positions", at).shape[1]
+    step = max(1, CELLS_AT_ONCE // max(1, batch * heads * keys))
+    for start in range(0, rows, step):
+        yield start, min(rows, start + step)
+
+
+def _block(trace: Readable, name: str) -> int | None:
+    return trace.program.site(name).block
+
+
+def _gap(a: Tensor, b: Tensor) -> float:
+    """max |a − b|; NaN where either holds one."""
+    if not a.numel():
+        return 0.0
+    wide = torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32
+    return float((a.to(wide) - b.to(wide)).abs().max())
+
+
+def _larger(a: float, b: float) -> float:
+    """The larger of the two; NaN where either is one."""
+    return b if b != b or b > a else a
+
+
+def _eps(x: Tensor) -> float:
+    return torch.finfo(x.dtype).eps
+
+
+def _size(x: Tensor) -> float:
+    return max(1.0, float(x.abs().max())) if x.numel() else 1.0

@@ -1,0 +1,168 @@
+"""A model: config, program, weights and tokenizer together, on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engine.checkpoints.families import Family, family_of
+from engine.checkpoints.folder import TensorFiles, open_tensors, read_json, shown
+from engine.config import ModelConfig
+from engine.errors import CheckpointError, DeviceError
+from engine.program import Program, build_program
+from engine.samples import sample_folder
+from engine.text import display
+from engine.tokenizer import Tokenizer
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """Config, program, weights and tokenizer on one device; nothing in it changes after loading.
+
+    ``report`` says what loading did that is worth knowing: casts, ties, tensors that were ignored.
+    """
+
+    config: ModelConfig
+    program: Program
+    weights: Mapping[str, Tensor]
+    tokenizer: Tokenizer | None
+    device: torch.device
+    dtype: torch.dtype
+    source: str = ""
+    report: tuple[str, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @classmethod
+    def from_weights(
+        cls, config: ModelConfig, weights: Mapping[str, Tensor], tokenizer: Tokenizer | None = None
+    ) -> Model:
+        """A model from weights at hand, under the program's names. Raises CheckpointError where one is missing or misfits."""
+        program = build_program(config)
+        for name, shape in program.params.items():
+            if name not in weights:
+                raise CheckpointError(f"{config.name}: weight {name!r} {list(shape)} is missing")
+            if tuple(weights[name].shape) != shape:
+                raise CheckpointError(
+                    f"{config.name}: {name} is {list(weights[name].shape)}, but the config asks for {list(shape)}"
+                )
+        held = {name: weights[name].detach() for name in program.params}
+        first = next(iter(held.values()))
+        return cls(config, program, held, tokenizer, first.device, first.dtype)
+
+
+def load_model(model: str | Path | Model, device: str = "auto", dtype: str = "auto") -> Model:
+    """Open a model: a sample's name, or a folder with config.json and model.safetensors.
+
+    ``device``: auto, cpu, cuda, mps. ``dtype``: auto is the file's own; float16 is widened to float32 on a CPU,
+    which has no float16 arithmetic worth having. Raises CheckpointError where the folder is missing, damaged or not
+    supported, and DeviceError where the machine lacks the device.
+    """
+    if isinstance(model, Model):
+        return model
+    folder = sample_folder(str(model)) or Path(model)
+    if not folder.is_dir():
+        raise CheckpointError(
+            f"there is no sample model and no folder {shown(model)}; `layerstep models` lists the samples"
+        )
+    on = pick_device(device)
+    if dtype != "auto" and dtype not in DTYPES:
+        raise DeviceError(f"dtype {display(dtype)!r} is not known; known are auto, {', '.join(DTYPES)}")
+    raw = read_json(folder, "config.json")
+    name = display(folder.resolve().name)
+    family = family_of(raw, name)
+    config = family.config(raw, name)
+    program = build_program(config)
+    with open_tensors(folder) as files:
+        weights, report = _read_weights(files, family, program, on, DTYPES.get(dtype))
+    tokenizer = Tokenizer.load(folder) if (folder / "tokenizer.json").exists() else None
+    if tokenizer is None:
+        report = (*report, "no tokenizer.json: prompts are token ids")
+    compute = next(iter(weights.values())).dtype
+    return Model(config, program, weights, tokenizer, on, compute, str(folder), report)
+
+
+def pick_device(device: str) -> torch.device:
+    """The device of this name; auto is CUDA where there is one, else the CPU. Raises DeviceError."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    have = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    kind = device.split(":")[0]
+    if kind not in have:
+        raise DeviceError(f"device {display(device)!r} is not known; known are auto, cpu, cuda, mps")
+    if not have[kind]:
+        raise DeviceError(f"this machine has no {kind} device that torch can use; use --device cpu")
+    try:
+        return torch.device(device)
+    except RuntimeError:
+        raise DeviceError(f"device {display(device)!r} is not known; write e.g. cuda:0") from None
+
+
+def _read_weights(
+    files: TensorFiles, family: Family, program: Program, device: torch.device, dtype: torch.dtype | None
+) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """Every weight of the program from the files: all there, of the right shape, none left over."""
+    where = shown(files.folder)
+    wanted = {family.tensor_name(param): param for param in program.params}
+    left_over = {n for n in files.names - set(wanted) if not any(fnmatchcase(n, p) for p in family.ignored)}
+    report = [f"ignored {display(n)}" for n in sorted(files.names - set(wanted) - left_over)]
+    tied_head = "lm_head.weight"
+    if tied_head in left_over and "unembed.weight" not in program.params:
+        raise CheckpointError(
+            f"{where}: the config ties the embeddings, but the file holds {tied_head}; which one is meant is unclear"
+        )
+    if left_over:
+        raise CheckpointError(
+            f"{where}: tensor {display(min(left_over))!r} is in the file, but the config has no place for it"
+        )
+    weights: dict[str, Tensor] = {}
+    casts: dict[str, int] = {}
+    for name, param in wanted.items():
+        shape = program.params[param]
+        if name not in files.names:
+            raise CheckpointError(f"{where}: tensor {name!r} {list(shape)} is missing")
+        if files.shape(name) != shape:
+            raise CheckpointError(
+                f"{where}: {name} is {list(files.shape(name))} in the file, but the config asks for {list(shape)}"
+            )
+        stored = files.tensor(name)
+        target = dtype or _compute_dtype(stored.dtype, device)
+        if stored.dtype is not target:
+            key = f"{_short(stored.dtype)} to {_short(target)}"
+            casts[key] = casts.get(key, 0) + 1
+        weights[param] = stored.to(device, target)
+    kinds = {w.dtype for w in weights.values()}
+    if len(kinds) > 1:
+        raise CheckpointError(
+            f"{where}: tensors of {' and '.join(sorted(map(_short, kinds)))} are mixed; choose one with --dtype"
+        )
+    report += [f"cast {count} tensors from {cast}" for cast, count in casts.items()]
+    if "unembed.weight" not in program.params:
+        report.append("unembedding is the embedding matrix (tied)")
+    return weights, tuple(report)
+
+
+def _compute_dtype(stored: torch.dtype, device: torch.device) -> torch.dtype:
+    if not stored.is_floating_point or stored.itemsize == 1:
+        raise CheckpointError(
+            f"weights of dtype {_short(stored)} are not supported; float32, bfloat16, float16, float64 are"
+        )
+    return torch.float32 if stored is torch.float16 and device.type == "cpu" else stored
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

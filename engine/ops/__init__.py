@@ -1,0 +1,1 @@
+"""The kinds of arithmetic, one small file per kind."""

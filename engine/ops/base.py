@@ -1,0 +1,99 @@
+"""What every kind of arithmetic has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """How people are told of an op: a title, its formula (plain and LaTeX) and a story in two or three sentences."""
+
+    title: str
+    formula: str
+    latex: str
+    story: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Work of one step: floating-point operations, and bytes read and written when every tensor is touched once."""
+
+    flops: int
+    bytes: int
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.flops + other.flops, self.bytes + other.bytes)
+
+
+@dataclass(slots=True)
+class PassInfo:
+    """What the host knows of a pass; no tensor, so that nothing waits for the device.
+
+    ``dense``: no padding, and positions count up from the first key without a gap, so that "may attend" is decided
+    by lengths alone. ``kernel``: the attention kernel that is asked for. ``ran``: the kernels that ran, noted by
+    the attention op.
+    """
+
+    dtype: torch.dtype
+    dense: bool = True
+    kernel: str = "auto"
+    ran: set[str] = field(default_factory=set)
+
+
+class Op:
+    """One kind of arithmetic, and the only place where that arithmetic is known.
+
+    ``run`` takes the tensors that the step reads and then its weights, and returns a new tensor; it writes into
+    none of them. ``along`` names the output axes that can be computed for a part alone, and for each the axis of
+    each read that has to be narrowed (None: that read is needed whole). ``float32`` says that the result is float32
+    whatever the model's dtype, ``unseen`` what a cell holds for a key that a pass did not have yet.
+    """
+
+    TEXT: ClassVar[Text]
+    along: ClassVar[Mapping[str, tuple[str | None, ...]]] = {}
+    float32: ClassVar[bool] = False
+    unseen: ClassVar[float] = -torch.inf
+
+    @property
+    def text(self) -> Text:
+        """How people are told of it; ``TEXT`` where it is the same for every op of the kind."""
+        return self.TEXT
+
+    def run(self, info: PassInfo, *args: Any, **kwargs: Any) -> Tensor:
+        raise NotImplementedError
+
+    def alias(self, reads: Sequence[Shape]) -> int | None:
+        """Which read the result is the same tensor as; None where it is a new one."""
+        return None
+
+    def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        """Floating-point operations; one per output element unless the op knows better."""
+        return prod(out)
+
+    def cost(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape, itemsize: int) -> Cost:
+        """FLOPs and bytes moved for these shapes at ``itemsize`` bytes a number."""
+        touched = sum(prod(shape) for shape in (*reads, *params, out))
+        return Cost(self.flops(reads, params, out), touched * itemsize)
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        """The formula's symbols with this model's numbers, as text."""
+        return ""
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """16-bit tensors as float32; the others as they are. What people look at is computed no coarser."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def times(*sizes: int) -> str:
+    """Sizes as people write them: 11 × 128."""
+    return " × ".join(str(size) for size in sizes)

@@ -1,0 +1,87 @@
+"""Which attention kernel runs: torch's choice among the fused ones, or the one that is asked for."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from engine.errors import KernelError
+from engine.ops.base import PassInfo
+
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+KERNELS = ("auto", *BACKENDS)
+_CHOICES: dict[tuple[object, ...], tuple[str, bool]] = {}
+_NAMES = {int(backend.value): name for name, backend in BACKENDS.items()}
+
+
+def fused_attention(
+    info: PassInfo,
+    q: Float[Tensor, "batch pos head d_head"],
+    k: Float[Tensor, "batch kv_pos kv_head d_head"],
+    v: Float[Tensor, "batch kv_pos kv_head d_head"],
+    mask: Bool[Tensor, "batch 1 pos kv_pos"] | None,
+    *,
+    is_causal: bool,
+    scale: float,
+) -> Float[Tensor, "batch pos head d_head"]:
+    """torch's scaled_dot_product_attention, noting in ``info.ran`` which kernel it took.
+
+    Query heads share key-value heads by ``enable_gqa`` where that keeps a fused kernel, else by repeating them.
+    Raises KernelError, with torch's reason, where a kernel is forced that cannot run.
+    """
+    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # [batch head pos d_head]
+    group = q.shape[1] // k.shape[1]
+    key = (info.kernel, q.device, q.dtype, q.shape, k.shape, None if mask is None else mask.shape, is_causal)
+    choice = _CHOICES.get(key)
+    if choice is None:
+        choice = _CHOICES[key] = _choose(info.kernel, q, k, mask, is_causal)
+    name, repeat = choice
+    if repeat:
+        k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    gqa = group > 1 and not repeat
+    info.ran.add(name)
+    if info.kernel == "auto":
+        z = scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=gqa)
+    else:
+        with sdpa_kernel(BACKENDS[name]):
+            z = scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=gqa)
+    return z.transpose(1, 2)  # [batch pos head d_head]
+
+
+def _choose(kernel: str, q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool) -> tuple[str, bool]:
+    """The kernel for tensors like these, and whether key-value heads have to be repeated for it."""
+    group = q.shape[1] // k.shape[1]
+
+    def ask(repeat: bool) -> str:
+        keys = k.repeat_interleave(group, dim=1) if repeat else k
+        gqa = group > 1 and not repeat
+        if kernel == "auto":
+            return _NAMES[torch._fused_sdp_choice(q, keys, keys, mask, 0.0, is_causal, enable_gqa=gqa)]
+        with sdpa_kernel(BACKENDS[kernel]):
+            scaled_dot_product_attention(q, keys, keys, mask, is_causal=is_causal, enable_gqa=gqa)
+        return kernel
+
+    if kernel == "auto":
+        name = ask(repeat=False)
+        return (name, False) if name != "math" or group == 1 else (ask(repeat=True), True)
+    if q.device.type == "cpu" and kernel in ("efficient", "cudnn"):
+        raise KernelError(f"kernel {kernel!r} runs on CUDA only and this model is on the cpu; use flash, math or auto")
+    reasons: list[str] = []
+    for repeat in (False, True) if group > 1 else (False,):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                return ask(repeat), repeat
+            except RuntimeError as error:
+                reasons = [str(w.message).split("(Triggered")[0].strip() for w in caught] or [str(error)]
+    raise KernelError(f"kernel {kernel!r} cannot run here: {'; '.join(dict.fromkeys(reasons))}; use kernel auto")

@@ -1,0 +1,28 @@
+"""Who may attend to whom: the one place where a mask is built."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+PADDING = -1
+"""The position of a token that is only padding."""
+
+
+def attention_mask(
+    positions: Int[Tensor, "batch query"], key_positions: Int[Tensor, "batch key"], *, causal: bool
+) -> Bool[Tensor, "batch query key"]:
+    """True where a query may attend to a key, from absolute positions alone.
+
+    A padded key (position −1) is seen by nobody and a padded query sees nothing; with ``causal`` a key must not
+    stand after the query. The conditions are combined with AND.
+    """
+    query, key = positions[:, :, None], key_positions[:, None, :]  # [batch query 1], [batch 1 key]
+    allowed = (query > PADDING) & (key > PADDING)  # [batch query key]
+    return allowed & (key <= query) if causal else allowed
+
+
+def no_key(scores: Tensor) -> Bool[Tensor, "... query 1"]:
+    """True for the rows of masked scores [… query key] that may attend to nothing."""
+    return (scores == -torch.inf).all(-1, keepdim=True)

@@ -1,0 +1,166 @@
+"""Linear maps: y = x Wᵀ + b, with W as torch.nn.Linear stores it, [out, in]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from engine.ops.base import Op, PassInfo, Shape, Text, times
+from engine.ops.linear import linear
+
+Role = Literal["query", "key", "value", "attn_out", "up", "gate", "linear_up", "down"]
+
+TEXTS: dict[Role, Text] = {
+    "query": Text(
+        "Queries",
+        "q = x W_Qᵀ (+ b_Q)",
+        r"q = x W_Q^\top \;(+\, b_Q)",
+        "Every position asks a question: a projection of its vector, cut into heads of d_head numbers. "
+        "A head compares this query with the keys of all positions that it may look at.",
+    ),
+    "key": Text(
+        "Keys",
+        "k = x W_Kᵀ (+ b_K)",
+        r"k = x W_K^\top \;(+\, b_K)",
+        "Every position also puts up a label by which it can be found: its key. Where a query and a key point the same "
+        "way, the score is high. With fewer key-value heads than query heads (GQA), several query heads share one.",
+    ),
+    "value": Text(
+        "Values",
+        "v = x W_Vᵀ (+ b_V)",
+        r"v = x W_V^\top \;(+\, b_V)",
+        "The value is what a position hands over when it is looked at. Keys decide how much is taken from a position, "
+        "values decide what is taken.",
+    ),
+    "attn_out": Text(
+        "Output projection",
+        "attn_out = concat(z₁ … z_h) W_Oᵀ (+ b_O)",
+        r"\mathrm{attn\_out} = \mathrm{concat}(z_1,\dots,z_h)\, W_O^\top \;(+\, b_O)",
+        "The heads' results stand side by side and are mapped back to d_model. This is exactly what attention adds to "
+        "the residual stream; it is also the sum of each head's own share.",
+    ),
+    "up": Text(
+        "FFN: up",
+        "pre = x W_upᵀ (+ b)",
+        r"\mathrm{pre} = x W_{\mathrm{up}}^\top \;(+\, b)",
+        "Each position alone is compared with d_mlp learned patterns, one per neuron. "
+        "A large positive number says: this pattern is here.",
+    ),
+    "gate": Text(
+        "FFN: gate",
+        "pre = x W_gateᵀ (+ b)",
+        r"\mathrm{pre} = x W_{\mathrm{gate}}^\top \;(+\, b)",
+        "The first of two projections to d_mlp. Its activation says, neuron by neuron, how far the gate is open for "
+        "what the second one brings.",
+    ),
+    "linear_up": Text(
+        "FFN: up",
+        "pre_linear = x W_upᵀ (+ b)",
+        r"\mathrm{pre\_linear} = x W_{\mathrm{up}}^\top \;(+\, b)",
+        "The second projection to d_mlp, with no activation: what each neuron would pass on if its gate were open.",
+    ),
+    "down": Text(
+        "FFN: down",
+        "mlp_out = post W_downᵀ (+ b)",
+        r"\mathrm{mlp\_out} = \mathrm{post}\, W_{\mathrm{down}}^\top \;(+\, b)",
+        "Every active neuron adds its own vector, weighted by how active it is. The sum is exactly what the FFN adds "
+        "to the residual stream.",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Project(Op):
+    """y = x Wᵀ + b over the last axis. (Vaswani et al. 2017, sections 3.2.2 and 3.3)"""
+
+    role: Role
+
+    @property
+    def text(self) -> Text:
+        return TEXTS[self.role]
+
+    def run(
+        self,
+        info: PassInfo,
+        x: Float[Tensor, "batch pos d_in"],
+        weight: Float[Tensor, "d_out d_in"],
+        bias: Float[Tensor, " d_out"] | None = None,
+    ) -> Float[Tensor, "batch pos d_out"]:
+        return linear(x, weight, bias)
+
+    def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        return 2 * prod(out[:2]) * prod(params[0])
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        n, (d_out, d_in) = out[1], params[0]
+        bias = f" + [{d_out}]" if len(params) > 1 else ""
+        return f"[{times(n, d_in)}] · [{times(d_in, d_out)}]{bias} → [{times(n, d_out)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectToHeads(Project):
+    """The same map, its result cut into heads."""
+
+    d_head: int = 1
+
+    def run(
+        self,
+        info: PassInfo,
+        x: Float[Tensor, "batch pos d_model"],
+        weight: Float[Tensor, "head*d_head d_model"],
+        bias: Float[Tensor, " head*d_head"] | None = None,
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        y = linear(x, weight, bias)  # [batch pos head*d_head]
+        return y.view(*x.shape[:-1], -1, self.d_head)
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        return f"{Project.numbers(self, reads, params, out)} = {out[-2]} heads of {out[-1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectFromHeads(Project):
+    """The heads side by side, mapped back to d_model."""
+
+    def run(
+        self,
+        info: PassInfo,
+        z: Float[Tensor, "batch pos head d_head"],
+        weight: Float[Tensor, "d_model head*d_head"],
+        bias: Float[Tensor, " d_model"] | None = None,
+    ) -> Float[Tensor, "batch pos d_model"]:
+        return linear(z.flatten(-2), weight, bias)  # [batch pos head*d_head] -> [batch pos d_model]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadResult(Op):
+    """Each head's share of attn_out: z_h · W_O[:, h]ᵀ. The shares and the bias add up to attn_out."""
+
+    along: ClassVar = {"pos": ("pos",), "batch": ("batch",)}
+    TEXT: ClassVar[Text] = Text(
+        "Each head's share",
+        "result_h = z_h W_O[h]ᵀ",
+        r"\mathrm{result}_h = z_h\, W_O^{(h)\top}",
+        "The output projection taken apart: what each head alone adds to the residual stream. "
+        "Summed over the heads (and the bias) it is attn_out.",
+    )
+
+    def run(
+        self,
+        info: PassInfo,
+        z: Float[Tensor, "batch pos head d_head"],
+        weight: Float[Tensor, "d_model head*d_head"],
+    ) -> Float[Tensor, "batch pos head d_model"]:
+        per_head = weight.view(weight.shape[0], *z.shape[-2:])  # [d_model head d_head]
+        return torch.einsum("bphd,mhd->bphm", z, per_head)
+
+    def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        return 2 * prod(out) * reads[0][-1]
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        return f"{out[-2]} heads: [{times(out[1], reads[0][-1])}] · [{times(reads[0][-1], out[-1])}]"

@@ -1,0 +1,137 @@
+"""What a pass will cost, known before it runs: bytes per site, the peak, and FLOPs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from engine.errors import MemoryLimitError
+from engine.ops.base import Shape
+from engine.program import Program
+from engine.sites import Site
+
+Keep = str | Sequence[str]
+"""``"all"``, ``"residual"``, or site patterns such as ``["blocks.*.attn.q"]``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SitePlan:
+    """One site: its shape, the bytes that it takes, and whether the run keeps it."""
+
+    site: Site
+    shape: Shape
+    bytes: int
+    kept: bool
+    on_path: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Bytes of one pass. ``peak`` is the most that is alive at once: what is kept and one step's surroundings."""
+
+    rows: tuple[SitePlan, ...]
+    kept: int
+    peak: int
+    weights: int
+    flops: int
+
+    def to_json(self) -> dict[str, object]:
+        rows = [
+            {
+                "site": r.site.name,
+                "shape": list(r.shape),
+                "bytes": r.bytes,
+                "kept": r.kept,
+                "on_path": r.on_path,
+            }
+            for r in self.rows
+        ]
+        return {
+            "kept": self.kept,
+            "peak": self.peak,
+            "weights": self.weights,
+            "flops": self.flops,
+            "sites": rows,
+        }
+
+
+def kept_sites(program: Program, keep: Keep) -> tuple[str, ...]:
+    """The sites that ``keep`` names. A pattern that names none is refused."""
+    if keep == "all":
+        return program.path()
+    if keep == "residual":
+        return program.edges
+    patterns = [keep] if isinstance(keep, str) else list(keep)
+    for pattern in patterns:
+        if not program.matching([pattern]):
+            program.site(pattern)  # raises, naming what is near
+    return program.matching(patterns)
+
+
+def plan_pass(
+    program: Program, sizes: Mapping[str, int], itemsize: int, keep: Keep = "all", given_itemsize: int = 8
+) -> Plan:
+    """Bytes and FLOPs of one pass over axes of these ``sizes`` at ``itemsize`` bytes a number.
+
+    Steps off the path are float32 at least. Tensors that are only another name for one already there cost nothing.
+    """
+    kept = set(kept_sites(program, keep))
+    shapes = {site.name: program.shape(site, sizes) for site in program.sites}
+    bytes_of: dict[str, int] = {site.name: prod(shapes[site.name]) * given_itemsize for site in program.inputs}
+    owner: dict[str, str] = {}
+    for step in program.steps:
+        name = step.site.name
+        alias = step.op.alias([shapes[read] for read in step.reads])
+        owner[name] = name if alias is None else owner.get(step.reads[alias], step.reads[alias])
+        wide = 4 if step.op.float32 else itemsize if step.on_path else max(itemsize, 4)
+        bytes_of[name] = 0 if alias is not None else prod(shapes[name]) * wide
+    rows = tuple(
+        SitePlan(s.site, shapes[s.site.name], bytes_of[s.site.name], s.site.name in kept, s.on_path)
+        for s in program.steps
+    )
+    held = {owner[name] for name in kept}
+    return Plan(
+        rows,
+        kept=sum(bytes_of[name] for name in held),
+        peak=_peak(program, kept, bytes_of, owner),
+        weights=program.n_params * itemsize,
+        flops=program.flops(sizes),
+    )
+
+
+def _peak(program: Program, kept: Collection[str], bytes_of: Mapping[str, int], owner: Mapping[str, str]) -> int:
+    """Walk the schedule and count what is alive after each step, shared storage once."""
+    names: dict[str, int] = {}  # storage owner -> how many live names it has
+    live = peak = 0
+    for step, drops in program.schedule(kept, [site.name for site in program.inputs]):
+        own = owner[step.site.name]
+        if own in owner and not names.get(own):
+            live += bytes_of[own]
+        names[own] = names.get(own, 0) + 1
+        peak = max(peak, live)
+        for name in drops:
+            if name in owner:
+                names[owner[name]] -= 1
+                live -= 0 if names[owner[name]] else bytes_of[owner[name]]
+    return peak
+
+
+def refuse_if_too_large(plan: Plan, cheaper: Plan | None, what: str, limit: int) -> None:
+    """Raise MemoryLimitError, with the numbers and the cheaper plan, where a plan's peak is over ``limit`` bytes."""
+    if plan.peak <= limit:
+        return
+    advice = "shorten the prompt"
+    if cheaper is not None and cheaper.peak <= limit:
+        advice = f'keep="residual" needs {human(cheaper.peak)}'
+    raise MemoryLimitError(f"{what} needs {human(plan.peak)}, but the limit is {human(limit)}; {advice}")
+
+
+def human(size: int) -> str:
+    """Bytes as people read them: 32.0 GiB."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

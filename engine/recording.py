@@ -1,0 +1,204 @@
+"""Runs a prompt and records it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from engine.config import ModelConfig
+from engine.errors import PromptError
+from engine.model import Model
+from engine.ops.base import PassInfo
+from engine.ops.kernels import KERNELS
+from engine.ops.mask import PADDING
+from engine.plan import Keep, Plan, kept_sites, plan_pass, refuse_if_too_large
+from engine.runner import Watch, run
+from engine.runtime import available_memory
+from engine.text import Token, clean_prompt, display
+from engine.traces import Pass, Trace
+
+Prompt = str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]] | Int[Tensor, "*batch pos"]
+
+
+def trace(
+    model: Model,
+    prompt: Prompt,
+    *,
+    keep: Keep = "all",
+    kernel: str = "auto",
+    positions: Sequence[int] | None = None,
+    max_memory: int | None = None,
+    literal: bool = False,
+    watch: Watch | None = None,
+) -> Trace:
+    """Run a prompt and record it.
+
+    ``prompt`` is text, token ids, or a list of either; a list is padded on the left and the padding masked.
+    ``keep``: "all", "residual", or site patterns. ``kernel``: auto, flash, efficient, cudnn, math. ``positions``
+    gives every token its own position in place of 0, 1, 2 … ``max_memory`` is in bytes, by default what is free.
+    ``literal`` reads special-token text in the prompt as ordinary text. Raises PromptError, MemoryLimitError,
+    KernelError, and Cancelled where ``watch`` does.
+    """
+    rows, text, notices = _tokenise(model, prompt, literal)
+    return _record(model, rows, text, notices, None, keep, kernel, positions, max_memory, watch)
+
+
+def extend(
+    model: Model, before: Trace, tokens: Sequence[int], *, keep: Keep = "all", watch: Watch | None = None
+) -> Trace:
+    """A new trace with one more pass: ``tokens`` after the prompt of ``before``, on its cached keys and values."""
+    if len(before.tokens) != 1:
+        raise PromptError("a trace of a batch cannot be extended; trace each prompt alone")
+    rows = [_tokens_of_ids(model, tokens)]
+    kernel = before.passes[-1].info.kernel
+    return _record(model, rows, before.prompt, list(before.notices), before, keep, kernel, None, None, watch)
+
+
+def plan_trace(model: Model, n_tokens: int, *, batch: int = 1, keep: Keep = "all") -> Plan:
+    """Bytes and FLOPs of recording ``n_tokens`` new tokens, before anything runs."""
+    return plan_pass(model.program, model.config.axis_sizes(batch, n_tokens), model.dtype.itemsize, keep)
+
+
+def _record(
+    model: Model,
+    rows: list[list[Token]],
+    text: str,
+    notices: list[str],
+    before: Trace | None,
+    keep: Keep,
+    kernel: str,
+    positions: Sequence[int] | None,
+    max_memory: int | None,
+    watch: Watch | None,
+) -> Trace:
+    if kernel not in KERNELS:
+        raise PromptError(f"kernel {display(kernel)!r} is not known; known are {', '.join(KERNELS)}")
+    start, length = before.length if before else 0, max(map(len, rows))
+    notices += _check_length(model.config, start + length)
+    for row in rows:
+        _check_ids(model.config, [token.id for token in row])
+    limit = available_memory(model.device) if max_memory is None else max_memory
+    sizes = model.config.axis_sizes(len(rows), length, start)
+    plan = plan_pass(model.program, sizes, model.dtype.itemsize, keep)
+    if plan.peak > limit:
+        cheaper = plan_pass(model.program, sizes, model.dtype.itemsize, "residual") if keep != "residual" else None
+        refuse_if_too_large(plan, cheaper, f"recording {len(rows)} × {length} tokens", limit)
+    given = _inputs(model, rows, before, positions)
+    dense = (
+        positions is None
+        and all(len(row) == length for row in rows)
+        and (before is None or before.passes[-1].info.dense)
+    )
+    info = PassInfo(model.dtype, dense, kernel)
+    old = before.passes if before else ()
+    tokens = tuple(
+        (*(before.tokens[i] if before else ()), *([_pad(model)] * (length - len(row))), *row)
+        for i, row in enumerate(rows)
+    )
+    label_of = model.tokenizer.label if model.tokenizer else None
+
+    def build(kept: Mapping[str, Tensor], seconds: float = 0.0) -> Trace:
+        new = Pass(start, length, info, given, kept, seconds)
+        everything = (*old, new)
+        return Trace(
+            model.config, model.program, model.weights, everything, tokens,
+            prompt=text, label_of=label_of, notices=tuple(notices), source=model.source,
+        )  # fmt: skip
+
+    empty = build({})
+    wanted = kept_sites(model.program, keep)
+    known = {
+        **given,
+        **{s.name: empty.site(s.name, len(old)) for s in model.program.inputs if s.name not in given},
+    }
+    began = time.perf_counter()
+    kept = run(model.program, model.weights, known, wanted, info, watch)
+    return build(kept, time.perf_counter() - began)
+
+
+def _inputs(
+    model: Model, rows: list[list[Token]], before: Trace | None, positions: Sequence[int] | None
+) -> dict[str, Int[Tensor, "batch pos"]]:
+    """tokens, positions and key_positions of a pass; padding, on the left, has position −1."""
+    start, length = before.length if before else 0, max(map(len, rows))
+    pad = _pad(model).id
+    ids = [[pad] * (length - len(row)) + [t.id for t in row] for row in rows]
+    if positions is not None:
+        if len(rows) != 1 or len(positions) != length or any(p < 0 for p in positions):
+            raise PromptError(f"positions must be {length} numbers from 0 up, one for each token of one prompt")
+        places = [list(positions)]
+    else:
+        places = [[PADDING] * (length - len(row)) + list(range(start, start + len(row))) for row in rows]
+    tokens = torch.tensor(ids, dtype=torch.int64, device=model.device)
+    here = torch.tensor(places, dtype=torch.int64, device=model.device)
+    keys = here if before is None else torch.cat((before.passes[-1].given["key_positions"], here), dim=1)
+    return {"tokens": tokens, "positions": here, "key_positions": keys}
+
+
+def _tokenise(model: Model, prompt: Prompt, literal: bool) -> tuple[list[list[Token]], str, list[str]]:
+    """Rows of tokens, the prompt as text, and what to tell the user about it."""
+    if isinstance(prompt, Tensor):
+        prompt = prompt.tolist()
+    batch = list(prompt) if not isinstance(prompt, str) and prompt and not isinstance(prompt[0], int) else [prompt]
+    rows: list[list[Token]] = []
+    texts: list[str] = []
+    notices: list[str] = []
+    for one in batch:
+        if isinstance(one, str):
+            text, said = clean_prompt(one)
+            rows.append(_tokens_of_text(model, text, literal))
+            texts.append(text)
+            notices += said
+        else:
+            rows.append(_tokens_of_ids(model, one))
+            texts.append(model.tokenizer.decode([t.id for t in rows[-1]]) if model.tokenizer else "")
+        if not rows[-1]:
+            raise PromptError(
+                "the prompt is empty and this model's tokenizer adds nothing to it; give at least one token"
+            )
+    if not rows:
+        raise PromptError("there is no prompt in the list; give at least one")
+    return rows, "\n".join(texts), notices
+
+
+def _tokens_of_text(model: Model, text: str, literal: bool) -> list[Token]:
+    if model.tokenizer is None:
+        raise PromptError(f"{model.name} has no tokenizer; give token ids instead of text")
+    return model.tokenizer.encode(text, literal=literal)
+
+
+def _tokens_of_ids(model: Model, ids: Sequence[int]) -> list[Token]:
+    if not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
+        raise PromptError("a prompt is text, token ids, or a list of either")
+    _check_ids(model.config, ids)
+    if model.tokenizer is not None:
+        return model.tokenizer.extend([], ids)
+    return [Token(i, b"", f"‹id {i}›", 0, 0) for i in ids]
+
+
+def _check_ids(config: ModelConfig, ids: Sequence[int]) -> None:
+    for i in ids:
+        if not 0 <= i < config.d_vocab:
+            raise PromptError(f"token id {i} is outside 0…{config.d_vocab - 1}, the vocabulary of {config.name}")
+
+
+def _check_length(config: ModelConfig, length: int) -> list[str]:
+    """Refuse, or say, that a prompt is longer than the model was trained for."""
+    if length <= config.n_ctx:
+        return []
+    if config.positions == "learned":
+        raise PromptError(
+            f"the prompt has {length} tokens, but {config.name} has only {config.n_ctx} positions; shorten it"
+        )
+    return [
+        f"{length} tokens are more than the {config.n_ctx} that {config.name} was trained on: expect nonsense beyond"
+    ]
+
+
+def _pad(model: Model) -> Token:
+    pad = model.config.pad_token_id
+    return Token(0 if pad is None else pad, b"", "‹pad›", 0, 0, special=True, origin="tokenizer")

@@ -1,0 +1,42 @@
+"""Runs a program. The only loop in which a forward pass happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import torch
+from torch import Tensor
+
+from engine.ops.base import PassInfo
+from engine.program import Program
+
+Watch = Callable[[int, int, str], None]
+"""Called before each step with (steps done, steps in all, site); it may raise Cancelled."""
+
+
+@torch.no_grad()
+def run(
+    program: Program,
+    weights: Mapping[str, Tensor],
+    given: Mapping[str, Tensor],
+    wanted: Collection[str],
+    info: PassInfo,
+    watch: Watch | None = None,
+) -> dict[str, Tensor]:
+    """The ``wanted`` sites, computed from the ``given`` ones by the steps that they need, and no others.
+
+    What is wanted never changes what is computed: the same steps run on the same tensors. A tensor that nothing
+    needs any more is let go at once, so memory holds what is wanted and one step's surroundings.
+    """
+    values = dict(given)
+    schedule = program.schedule(wanted, given.keys())
+    total = len(schedule)
+    for done, (step, drops) in enumerate(schedule):
+        if watch is not None:
+            watch(done, total, step.site.name)
+        tensors = [values[name] for name in step.reads]
+        values[step.site.name] = step.op.run(info, *tensors, *[weights[name] for name in step.params])
+        del tensors
+        for name in drops:
+            del values[name]
+    return {name: values[name] for name in wanted}

@@ -1,0 +1,156 @@
+"""Names of tensors and places in them.
+
+A *site* is a named tensor with named axes: ``blocks.3.attn.pattern`` over (batch, head, query, key). An
+*address* is a place in a trace as text, ``blocks.3.attn.pattern[h=3,q=9,k=5]@1``: site, index by axis, pass.
+The names are TransformerLens's with ``hook_`` left out; ``normalise`` drops it where somebody writes it.
+
+Nothing here imports torch: the app, the command line and the engine share these words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from engine.errors import AddressError
+
+LETTERS: Mapping[str, str] = {
+    "batch": "b",
+    "pos": "p",
+    "kv_pos": "k",
+    "past": "k",
+    "head": "h",
+    "kv_head": "g",
+    "query": "q",
+    "key": "k",
+    "d_model": "d",
+    "d_head": "d",
+    "d_mlp": "d",
+    "d_rot": "d",
+    "d_vocab": "v",
+    "scale": "d",
+}
+"""Axis name -> its letter in an address. No site has two axes with one letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A named tensor: ``name`` and the names of its axes, outermost first."""
+
+    name: str
+    axes: tuple[str, ...]
+
+    @property
+    def block(self) -> int | None:
+        """The layer it belongs to; None outside the blocks."""
+        return block_of(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A half-open range ``start:stop`` along one axis; None is an open end. It keeps its axis."""
+
+    start: int | None = None
+    stop: int | None = None
+
+    def __str__(self) -> str:
+        return f"{'' if self.start is None else self.start}:{'' if self.stop is None else self.stop}"
+
+
+Index = int | Span
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(?:\.[A-Za-z_0-9]+)*")
+_ADDRESS = re.compile(r"(?P<site>[^\[\]@\s]+)(?:\[(?P<index>[^\[\]]*)\])?(?:@(?P<at>\d{1,9}))?")
+_TERM = re.compile(r"(?P<axis>[A-Za-z_]+)=(?P<start>-?\d{1,12})?(?P<colon>:)?(?P<stop>-?\d{1,12})?")
+
+
+def normalise(name: str) -> str:
+    """The site name meant by ``name``: TransformerLens's ``hook_`` prefixes are dropped."""
+    return ".".join(part.removeprefix("hook_") for part in name.split("."))
+
+
+def block_of(name: str) -> int | None:
+    """The layer in ``blocks.L.…``, or None."""
+    parts = name.split(".", 2)
+    return int(parts[1]) if len(parts) == 3 and parts[0] == "blocks" and parts[1].isdecimal() else None
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a site name matches one of the patterns (``blocks.*.attn.q``)."""
+    return any(fnmatchcase(name, normalise(pattern)) for pattern in patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A place in a trace: ``site[axis=index,…]@pass``.
+
+    ``index`` holds (axis, index) pairs as they were written, an axis by its name or its letter; ``at`` is the
+    pass, None for the passes stitched together.
+    """
+
+    site: str
+    index: tuple[tuple[str, Index], ...] = field(default=())
+    at: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read an address. Raises AddressError where the text is none."""
+        found = _ADDRESS.fullmatch(text.strip())
+        if not found or not _NAME.fullmatch(found["site"]):
+            raise AddressError(f"{text.strip()!r} is not an address; write e.g. blocks.2.attn.pattern[h=3,q=9]@0")
+        index = (
+            tuple(_term(text, term.strip()) for term in found["index"].split(",") if term.strip())
+            if found["index"]
+            else ()
+        )
+        letters = [LETTERS.get(axis, axis) for axis, _ in index]
+        if len(set(letters)) < len(letters):
+            raise AddressError(f"{text.strip()!r} names an axis twice")
+        return cls(normalise(found["site"]), index, int(found["at"]) if found["at"] else None)
+
+    def __str__(self) -> str:
+        index = ",".join(f"{LETTERS.get(axis, axis)}={value}" for axis, value in self.index)
+        return self.site + (f"[{index}]" if index else "") + ("" if self.at is None else f"@{self.at}")
+
+    def with_index(self, **index: Index | None) -> Address:
+        """The same place with some axes set anew (by letter); None removes an axis."""
+        merged: dict[str, Index | None] = {LETTERS.get(axis, axis): value for axis, value in self.index}
+        merged.update(index)
+        return Address(self.site, tuple((a, v) for a, v in merged.items() if v is not None), self.at)
+
+    def resolve(self, axes: tuple[str, ...], shape: tuple[int, ...]) -> dict[str, Index]:
+        """The index by axis name, non-negative and inside ``shape``. Raises AddressError naming axis and size."""
+        by_key = {axis: axis for axis in axes} | {LETTERS[axis]: axis for axis in axes}
+        sizes = dict(zip(axes, shape, strict=True))
+        resolved: dict[str, Index] = {}
+        for key, value in self.index:
+            if key not in by_key:
+                known = ", ".join(f"{LETTERS[axis]} ({axis})" for axis in axes)
+                raise AddressError(f"{self}: {self.site} has no axis {key!r}; its axes are {known}")
+            axis = by_key[key]
+            resolved[axis] = _inside(self, axis, value, sizes[axis])
+        return resolved
+
+
+def _term(text: str, term: str) -> tuple[str, Index]:
+    found = _TERM.fullmatch(term)
+    if not found or not (found["colon"] or found["start"]):
+        raise AddressError(
+            f"{text.strip()!r}: {term!r} is no index; write an axis and a number or a range, e.g. h=3 or q=0:8"
+        )
+    start = int(found["start"]) if found["start"] else None
+    if not found["colon"]:
+        assert start is not None
+        return found["axis"], start
+    return found["axis"], Span(start, int(found["stop"]) if found["stop"] else None)
+
+
+def _inside(address: Address, axis: str, value: Index, size: int) -> Index:
+    if isinstance(value, Span):
+        start, stop, _ = slice(value.start, value.stop).indices(size)
+        return Span(start, max(start, stop))
+    if not -size <= value < size:
+        raise AddressError(f"{address}: {axis} {value} is outside 0…{size - 1}")
+    return value % size

@@ -1,0 +1,1 @@
+Tensors = dict

@@ -1,0 +1,377 @@
+"""The record of one prompt: its passes, what was kept of them, and all that can be derived."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engine import tracefile
+from engine.checks import Check, check_step
+from engine.config import ModelConfig
+from engine.errors import AddressError, NotKeptError
+from engine.ops.base import PassInfo, at_least_float32
+from engine.program import Program
+from engine.runner import run
+from engine.sites import Address, Span, normalise
+from engine.text import Token, tokens_to_json
+
+Window = Mapping[str, tuple[int, int]]
+"""Axis -> half-open range."""
+
+DERIVED_BYTES = 256 * 1024 * 1024
+"""How much of what was derived is held, the least recently asked for going first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One run of the program: ``length`` new tokens after ``start`` earlier ones.
+
+    ``given`` holds the program's inputs, ``kept`` what was recorded.
+    """
+
+    start: int
+    length: int
+    info: PassInfo
+    given: Mapping[str, Tensor]
+    kept: Mapping[str, Tensor]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A token that may come next."""
+
+    id: int
+    label: str
+    prob: float
+    logit: float
+
+
+class Trace:
+    """The record of one prompt (or of a batch, one row each). Nothing in it changes.
+
+    ``trace["blocks.2.attn.pattern"]`` is the tensor of a site over all passes, with TransformerLens's ``hook_``
+    names understood; ``trace["blocks.2.attn.pattern[h=3,q=9]@0"]`` a place in it. A tensor that was not kept is
+    derived by running its steps again, bit for bit.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        program: Program,
+        weights: Mapping[str, Tensor] | None,
+        passes: tuple[Pass, ...],
+        tokens: tuple[tuple[Token, ...], ...],
+        *,
+        prompt: str = "",
+        label_of: Callable[[int], str] | None = None,
+        notices: tuple[str, ...] = (),
+        source: str = "",
+    ) -> None:
+        self.config = config
+        self.program = program
+        self.weights = weights
+        self.passes = passes
+        self.tokens = tokens
+        self.prompt = prompt
+        self.notices = notices
+        self.source = source
+        self._label_of = label_of
+        self._derived: OrderedDict[tuple[str, int], Tensor] = OrderedDict()
+
+    @property
+    def device(self) -> torch.device:
+        return self.passes[0].given["tokens"].device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.passes[0].info.dtype
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The attention kernels that ran."""
+        return tuple(sorted({name for p in self.passes for name in p.info.ran}))
+
+    @property
+    def length(self) -> int:
+        """Positions over all passes, padding included."""
+        return self.passes[-1].start + self.passes[-1].length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __repr__(self) -> str:
+        rows, kernel = len(self.tokens), "+".join(self.kernels)
+        return f"<Trace {self.config.name}: {rows} × {self.length} tokens, {len(self.passes)} passes, {self.device}, {kernel}>"
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def __getitem__(self, address: str | Address) -> Tensor:
+        """The tensor at an address. Raises AddressError, or NotKeptError where it cannot be derived."""
+        if isinstance(address, str):
+            address = Address.parse(address)
+        site = self.program.site(address.site)
+        if not address.index:
+            return self.stitched(site.name) if address.at is None else self.site(site.name, address.at)
+        index = address.resolve(site.axes, self.shape(site.name, address.at))
+        window = {axis: (i, i + 1) if isinstance(i, int) else _ends(i) for axis, i in index.items()}
+        if address.at is None and len(self.passes) > 1:
+            part = _narrow(self.stitched(site.name), site.axes, window)
+        else:
+            part = self.part(site.name, address.at or 0, window)
+        return part[tuple(0 if isinstance(index.get(axis), int) else slice(None) for axis in site.axes)]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and any(site.name == normalise(name) for site in self.program.sites)
+
+    def sizes(self, at: int) -> dict[str, int]:
+        """The size of every axis in a pass."""
+        p = self._pass(at)
+        return self.config.axis_sizes(p.given["tokens"].shape[0], p.length, p.start)
+
+    def shape(self, name: str, at: int | None = None) -> tuple[int, ...]:
+        """The shape of a site in one pass, or over all (``at=None``)."""
+        site = self.program.site(name)
+        sizes = self.sizes(len(self.passes) - 1 if at is None else at)
+        if at is None:
+            sizes |= {"pos": self.length, "query": self.length}
+        return self.program.shape(site, sizes)
+
+    def site(self, name: str, at: int) -> Tensor:
+        """A whole tensor of one pass, kept or derived."""
+        source = self._source(name, at)
+        return source if source is not None else self._derive(name, at)
+
+    def kept(self, name: str, at: int) -> bool:
+        """Whether a tensor of a pass is there without running anything."""
+        p = self._pass(at)
+        return name in p.kept or name in p.given
+
+    def stitched(self, name: str) -> Tensor:
+        """A site over all passes: joined along positions, or along query rows where keys grow from pass to pass."""
+        site = self.program.site(name)
+        if len(self.passes) == 1:
+            return self.site(site.name, 0)
+        if "past" in site.axes:
+            return self.site(site.name, 0)
+        if "query" in site.axes:
+            step = self.program.step(site.name)
+            assert step is not None
+            parts = [
+                torch.nn.functional.pad(part, (0, self.length - part.shape[-1]), value=step.op.unseen)
+                for part in (self.site(site.name, at) for at in range(len(self.passes)))
+            ]
+            return torch.cat(parts, dim=site.axes.index("query"))
+        if "pos" in site.axes:
+            return torch.cat([self.site(site.name, at) for at in range(len(self.passes))], dim=site.axes.index("pos"))
+        return self.site(site.name, len(self.passes) - 1)
+
+    def part(self, name: str, at: int, window: Window) -> Tensor:
+        """A part of a site: only what it needs is computed. [the site's axes, narrowed to ``window``]
+
+        A window over heads, query rows or positions of a step off the path runs that step (and those before it)
+        for the part alone.
+        """
+        step, source = self.program.step(name), self._source(name, at)
+        axes = self.program.site(name).axes
+        if source is not None or step is None:
+            return _narrow(self.site(name, at), axes, window)
+        sizes = self.sizes(at)
+        own = {axis: _aligned(axis, span, self.config) for axis, span in window.items() if axis in step.op.along}
+        own = {axis: span for axis, span in own.items() if span != (0, sizes[axis])}
+        if not own:
+            return _narrow(self._derive(name, at), axes, window)
+        reads = [
+            self.part(
+                read,
+                at,
+                {
+                    axis: span if axis != "kv_head" else _kv_heads(span, self.config)
+                    for axis, span in ((step.op.along[out][i], span) for out, span in own.items())
+                    if axis is not None
+                },
+            )
+            for i, read in enumerate(step.reads)
+        ]
+        with torch.no_grad():
+            result = step.op.run(self._pass(at).info, *reads, *(self.weight(p) for p in step.params))
+        inner = {axis: (a - own.get(axis, (0, 0))[0], b - own.get(axis, (0, 0))[0]) for axis, (a, b) in window.items()}
+        return _narrow(result, axes, inner)
+
+    def weight(self, name: str) -> Tensor:
+        """A weight of the model. Raises NotKeptError in a trace that was opened without one."""
+        if self.weights is None:
+            raise NotKeptError(
+                f"this needs the weight {name}, which a trace file does not hold; open it with its model"
+            )
+        return self.weights[name]
+
+    def _pass(self, at: int) -> Pass:
+        if not 0 <= at < len(self.passes):
+            raise AddressError(f"there is no pass {at}; this trace has passes 0…{len(self.passes) - 1}")
+        return self.passes[at]
+
+    def _source(self, name: str, at: int) -> Tensor | None:
+        """A tensor that is there without running a step of this pass: given, kept, or left by the pass before."""
+        p = self._pass(at)
+        if name in p.given:
+            return p.given[name]
+        if name in p.kept:
+            return p.kept[name]
+        if (name, at) in self._derived:
+            self._derived.move_to_end((name, at))
+            return self._derived[name, at]
+        if ".attn.past_" in name:
+            return self._past(name, at)
+        return None
+
+    def _past(self, name: str, at: int) -> Tensor:
+        """Keys or values of the passes before. [batch past kv_head d_head]"""
+        if at == 0:
+            shape = self.program.shape(self.program.site(name), self.sizes(0))
+            return torch.empty(shape, device=self.device, dtype=self.dtype)
+        return self.site(name.replace(".past_", ".cache_"), at - 1)
+
+    def _derive(self, name: str, at: int) -> Tensor:
+        p = self._pass(at)
+        known = {*p.given, *p.kept, *(n for n, of in self._derived if of == at)}
+        known |= {site.name for site in self.program.inputs}
+        schedule = self.program.schedule((name,), known)
+        needed = dict.fromkeys(read for step, _ in schedule for read in step.reads if read in known)
+        if self.weights is None:
+            for step, _ in schedule:
+                if step.params:
+                    raise NotKeptError(
+                        f"{name} was not kept, and deriving it needs the weights; open this trace with its model, "
+                        f"or record it with {name} in keep"
+                    )
+        given = {read: self.site(read, at) for read in needed}
+        tensor = run(self.program, self.weights or {}, given, (name,), replace(p.info, ran=set()))[name]
+        self._remember(name, at, tensor)
+        return tensor
+
+    def _remember(self, name: str, at: int, tensor: Tensor) -> None:
+        self._derived[name, at] = tensor
+        while len(self._derived) > 1 and sum(t.nbytes for t in self._derived.values()) > DERIVED_BYTES:
+            self._derived.popitem(last=False)
+
+    # -- what people ask ---------------------------------------------------------------------------------------
+
+    def top(self, k: int = 5, *, pos: int = -1, row: int = 0) -> list[Candidate]:
+        """The ``k`` most probable next tokens after a position. Empty where the logits there hold a NaN."""
+        logits = at_least_float32(self[f"logits[b={row},p={pos}]"])  # [d_vocab]
+        if bool(logits.isnan().any()):
+            return []
+        probs = logits.softmax(-1)
+        best = probs.topk(min(k, probs.numel()))
+        return [
+            Candidate(i, self.label(i), p, float(logits[i]))
+            for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        ]
+
+    def label(self, token_id: int) -> str:
+        """How a token of the vocabulary is shown."""
+        return self._label_of(token_id) if self._label_of else f"‹id {token_id}›"
+
+    def checks(self, name: str | None = None) -> list[Check]:
+        """The invariants (of one site's step, or of all steps), each with its figure and its tolerance."""
+        return list(self.iter_checks(name))
+
+    def iter_checks(self, name: str | None = None) -> Iterator[Check]:
+        """The same, one at a time. What a trace without weights cannot derive is left out."""
+        steps = self.program.steps if name is None else [self.program.step(self.program.site(name).name)]
+        for at in range(len(self.passes)):
+            for step in steps:
+                if step is not None:
+                    try:
+                        yield from check_step(self, step, at)
+                    except NotKeptError:
+                        continue
+
+    def first_nonfinite(self) -> tuple[str, int, int] | None:
+        """The first tensor on the path, in order, that holds NaN or ±∞: (site, pass, count)."""
+        for at in range(len(self.passes)):
+            for name in self.program.path():
+                tensor = self.site(name, at)
+                if tensor.is_floating_point() and (count := int((~torch.isfinite(tensor)).sum())):
+                    return name, at, count
+        return None
+
+    # -- files -------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *, force: bool = False) -> int:
+        """Write the trace to one safetensors file, whole or not at all; the size in bytes. Raises TraceFileError."""
+        header = {
+            "config": self.config.to_json(),
+            "dtype": dtype_name(self.dtype),
+            "prompt": self.prompt,
+            "notices": list(self.notices),
+            "tokens": [tokens_to_json(row) for row in self.tokens],
+            "top": self._top_labels(),
+            "passes": [
+                {
+                    "start": p.start,
+                    "length": p.length,
+                    "dense": p.info.dense,
+                    "kernel": p.info.kernel,
+                    "ran": sorted(p.info.ran),
+                    "seconds": p.seconds,
+                }
+                for p in self.passes
+            ],
+        }
+        tensors = {
+            f"{name}@{at}": tensor
+            for at, p in enumerate(self.passes)
+            for name, tensor in (*p.given.items(), *p.kept.items())
+        }
+        return tracefile.write(Path(path), header, tensors, force=force)
+
+    def _top_labels(self) -> dict[str, str]:
+        """Labels of the likeliest tokens, so that a table of candidates needs no tokenizer where it is opened."""
+        if self._label_of is None:
+            return {}
+        ids: set[int] = {token.id for row in self.tokens for token in row}
+        for at, p in enumerate(self.passes):
+            if "logits" in p.kept:
+                ids |= set(self.site("logits", at).topk(min(20, self.config.d_vocab), dim=-1).indices.unique().tolist())
+        return {str(i): self.label(i) for i in sorted(ids)}
+
+
+def _ends(span: Span) -> tuple[int, int]:
+    """A resolved span's ends."""
+    assert span.start is not None
+    assert span.stop is not None
+    return span.start, span.stop
+
+
+def _narrow(tensor: Tensor, axes: tuple[str, ...], window: Window) -> Tensor:
+    """The part of a tensor that a window names; a view."""
+    for axis, (start, stop) in window.items():
+        tensor = tensor.narrow(axes.index(axis), start, stop - start)
+    return tensor
+
+
+def _aligned(axis: str, span: tuple[int, int], config: ModelConfig) -> tuple[int, int]:
+    """A range of query heads widened to whole groups, so that each group finds its key-value head; one head stays one."""
+    start, stop = span
+    group = config.group
+    if axis != "head" or stop - start == 1:
+        return span
+    return start // group * group, -(-stop // group) * group
+
+
+def _kv_heads(span: tuple[int, int], config: ModelConfig) -> tuple[int, int]:
+    """The key-value heads that a range of query heads reads."""
+    start, stop = span
+    return start // config.group, (stop - 1) // config.group + 1
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """float32 for torch.float32."""
+    return str(dtype).removeprefix("torch.")

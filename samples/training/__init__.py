@@ -1,0 +1,1 @@
+"""How the sample models were made: text, tokenizer, training, figures. See README.md."""

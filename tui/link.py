@@ -1,0 +1,150 @@
+"""The engine's process and the pipes to it.
+
+The process is started the moment a ``ProcessLink`` is made (before textual is imported), and read from the event
+loop once ``attach`` is called. An engine on another machine is another command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from tui.wire import Header, WireError, read_frame
+
+OnFrame = Callable[[Header, bytes], None]
+OnGone = Callable[[str], None]
+
+ENGINE = (sys.executable, "-m", "engine.service")
+KEPT_LINES = 200
+
+
+class Link(Protocol):
+    """A way to an engine: bytes out, frames in, and word when it is gone."""
+
+    async def attach(self, on_frame: OnFrame, on_gone: OnGone) -> None:
+        """Begin to read; ``on_gone(last words)`` is called once, when the other side ended."""
+
+    def send(self, data: bytes) -> None:
+        """Queue bytes for the engine; never waits."""
+
+    async def close(self, patience: float = 0.3) -> None:
+        """End it within two seconds."""
+
+    def kill(self) -> None:
+        """End it now; works without an event loop."""
+
+
+class ProcessLink:
+    """An engine as a child process, over stdin, stdout and stderr."""
+
+    def __init__(self, command: Sequence[str] = ENGINE) -> None:
+        self._process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        self._words: deque[str] = deque(maxlen=KEPT_LINES)
+        self._waiting: list[bytes] = []
+        self._input: asyncio.WriteTransport | None = None
+        self._outputs: list[asyncio.ReadTransport] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing = False
+
+    async def attach(self, on_frame: OnFrame, on_gone: OnGone) -> None:
+        """Connect the pipes to the running event loop."""
+        loop = asyncio.get_running_loop()
+        process = self._process
+        assert process.stdin and process.stdout and process.stderr
+        frames, words = asyncio.StreamReader(limit=2**20), asyncio.StreamReader(limit=2**16)
+        for reader, pipe in ((frames, process.stdout), (words, process.stderr)):
+            transport, _ = await loop.connect_read_pipe(lambda reader=reader: asyncio.StreamReaderProtocol(reader), pipe)  # type: ignore[misc]
+            self._outputs.append(transport)
+        self._input, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
+        for data in self._waiting:
+            self._input.write(data)
+        self._waiting.clear()
+        listening = asyncio.create_task(self._listen(words))
+        self._tasks = [listening, asyncio.create_task(self._read(frames, listening, on_frame, on_gone))]
+
+    def send(self, data: bytes) -> None:
+        """Queue bytes; they are kept until the pipes are attached."""
+        if self._input is None:
+            self._waiting.append(data)
+        elif not self._input.is_closing():
+            self._input.write(data)
+
+    async def close(self, patience: float = 0.3) -> None:
+        """Close its stdin, then terminate, then kill; at most about a second."""
+        self._closing = True
+        if self._input is not None:
+            self._input.close()
+        elif self._process.stdin is not None:
+            self._process.stdin.close()
+        for signal in (lambda: None, self._process.terminate, self._process.kill):
+            signal()
+            if await self._ended(patience):
+                break
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._release()
+
+    def kill(self) -> None:
+        """End the process at once and reap it."""
+        self._closing = True
+        with contextlib.suppress(OSError):
+            self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        self._release()
+
+    def _release(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        for transport in self._outputs:
+            with contextlib.suppress(RuntimeError):  # the loop may be closed already
+                transport.close()
+
+    async def _ended(self, patience: float) -> bool:
+        until = asyncio.get_running_loop().time() + patience
+        while self._process.poll() is None:
+            if asyncio.get_running_loop().time() >= until:
+                return False
+            await asyncio.sleep(0.01)
+        return True
+
+    async def _listen(self, words: asyncio.StreamReader) -> None:
+        while data := await words.read(2**16):
+            self._words.extend(line for line in data.decode("utf-8", "replace").splitlines() if line.strip())
+
+    async def _read(
+        self, frames: asyncio.StreamReader, listening: asyncio.Task[None], on_frame: OnFrame, on_gone: OnGone
+    ) -> None:
+        wrong = ""
+        try:
+            while True:
+                on_frame(*await read_frame(frames))
+        except asyncio.IncompleteReadError:
+            pass
+        except WireError as error:
+            wrong = f"the engine sent {error}"
+            self._process.kill()
+        await asyncio.wait([listening], timeout=0.5)
+        await self._ended(0.5)
+        if not self._closing:
+            on_gone(wrong or self._last_words())
+
+    def _last_words(self) -> str:
+        code = self._process.poll()
+        end = "ended" if code is None else f"ended with signal {-code}" if code < 0 else f"ended with code {code}"
+        return f"the engine {end}" + (f": {self._words[-1].strip()}" if self._words else "")

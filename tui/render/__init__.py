@@ -1,0 +1,1 @@
+"""From values to cells of text, without a widget."""

@@ -1,0 +1,62 @@
+"""Numbers as text, in as many cells as there are."""
+
+from __future__ import annotations
+
+import math
+
+
+def special(value: float) -> str:
+    """NaN and the infinities by name; '' for a finite value."""
+    if math.isnan(value):
+        return "NaN"
+    return "" if math.isfinite(value) else ("∞" if value > 0 else "-∞")
+
+
+def exact(value: float) -> str:
+    """A value for a readout: six significant digits."""
+    return special(value) or f"{value:.6g}"
+
+
+def short(value: float, width: int = 7) -> str:
+    """The value in at most ``width`` cells, with as many digits as fit."""
+    if name := special(value):
+        return name[:width]
+    for digits in range(5, 0, -1):
+        text = f"{value:.{digits}g}"
+        if "e" in text:
+            mantissa, power = text.split("e")
+            text = f"{mantissa}e{int(power)}"
+        if len(text) <= width:
+            return text
+        if len(bare := text.replace("0.", ".", 1)) <= width and "e" not in text and abs(value) < 1:
+            return bare
+    return ("-" if value < 0 else "") + "▸"[: max(0, width)]
+
+
+def decimals(limit: float, width: int) -> int:
+    """How many decimals make every value up to ``limit`` fit in ``width`` cells with a sign; -1 if none do."""
+    whole = len(str(int(limit))) if limit >= 1 else 0
+    room = width - 1 - whole - 1  # the sign and the point
+    return min(room, 3) if room >= 1 else (0 if width >= 1 + whole and whole else -1)
+
+
+def cell(value: float, places: int) -> str:
+    """A value with a fixed number of decimals and no zero before the point."""
+    text = f"{value:.{places}f}"
+    if text.startswith("0."):
+        return text[1:]
+    return "-" + text[2:] if text.startswith("-0.") else text
+
+
+def count(number: int) -> str:
+    """With thin separators: 65 536."""
+    return f"{number:,}".replace(",", " ")
+
+
+def size(number: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024 or unit == "GiB":
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return ""

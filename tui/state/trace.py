@@ -1,0 +1,124 @@
+"""The trace as the app sees it: the engine's summary, typed and frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+PARTS = {"input": "input", "norm": "norm", "attention": "attention", "mlp": "MLP", "residual": "residual", "output": "output"}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token of the prompt. ``label`` is printable; ``hex`` is its bytes."""
+
+    id: int
+    label: str
+    hex: str = ""
+    group: int | None = None
+    special: bool = False
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the pass: what it writes, from what, and its words for people."""
+
+    index: int
+    site: str
+    block: int | None
+    part: str
+    label: str
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    on_path: bool = True
+    kept: bool = True
+    dtype: str = "float32"
+    title: str = ""
+    formula: str = ""
+    numbers: str = ""
+    story: str = ""
+    reads: tuple[str, ...] = ()
+    params: tuple[str, ...] = ()
+
+    def size(self, axis: str) -> int:
+        """How long an axis is; 0 where the step has none of that name."""
+        return self.shape[self.axes.index(axis)] if axis in self.axes else 0
+
+    @property
+    def where(self) -> str:
+        """``block 2 · attention · pattern``"""
+        place = [f"block {self.block}"] if self.block is not None else []
+        part = PARTS.get(self.part, self.part)
+        return " · ".join([*place, *([part] if part and part != self.label else []), self.label])
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A recorded prompt: its tokens, its steps in order, and the model's numbers."""
+
+    model: str
+    prompt: str = ""
+    file: str | None = None
+    device: str = ""
+    dtype: str = ""
+    kernel: str = ""
+    notices: tuple[str, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    tokens: tuple[tuple[Token, ...], ...] = ()
+    steps: tuple[Step, ...] = ()
+    passes: tuple[tuple[int, int], ...] = ((0, 0),)
+    run: int = 0
+
+    @classmethod
+    def read(cls, summary: Mapping[str, Any], run: int = 0) -> Trace:
+        """From the engine's summary. What is missing there is left empty, never guessed."""
+        known = Token.__dataclass_fields__
+        return cls(
+            model=str(summary.get("model") or ""),
+            prompt=str(summary.get("prompt") or ""),
+            file=summary.get("file"),
+            device=str(summary.get("device") or ""),
+            dtype=str(summary.get("dtype") or ""),
+            kernel=str(summary.get("kernel") or ""),
+            notices=tuple(str(notice) for notice in summary.get("notices") or ()),
+            config=dict(summary.get("config") or {}),
+            tokens=tuple(
+                tuple(Token(**{key: value for key, value in token.items() if key in known}) for token in row)
+                for row in summary.get("tokens") or ()
+            ),
+            steps=tuple(_step(index, entry) for index, entry in enumerate(summary.get("steps") or ())),
+            passes=tuple((int(p["start"]), int(p["length"])) for p in summary.get("passes") or ()) or ((0, 0),),
+            run=run,
+        )
+
+    @cached_property
+    def by_site(self) -> dict[str, Step]:
+        """The steps by the site they write."""
+        return {step.site: step for step in self.steps}
+
+    @cached_property
+    def blocks(self) -> tuple[int, ...]:
+        """The blocks that have steps, in order."""
+        return tuple(sorted({step.block for step in self.steps if step.block is not None}))
+
+    @cached_property
+    def heads_per_kv(self) -> int:
+        """How many query heads share a key/value head."""
+        heads, kv = int(self.config.get("n_heads") or 1), int(self.config.get("n_kv_heads") or 0)
+        return max(1, heads // kv) if kv else 1
+
+    def label(self, batch: int, pos: int) -> str:
+        """The label of a token; its position where there is none."""
+        row = self.tokens[batch] if 0 <= batch < len(self.tokens) else ()
+        return row[pos].label if 0 <= pos < len(row) else str(pos)
+
+
+def _step(index: int, entry: Mapping[str, Any]) -> Step:
+    known = Step.__dataclass_fields__
+    values: dict[str, Any] = {key: value for key, value in entry.items() if key in known and value is not None}
+    for key in ("axes", "shape", "reads", "params"):
+        values[key] = tuple(values.get(key) or ())
+    return Step(**{"block": None, **values, "index": index})

@@ -1,0 +1,90 @@
+"""What the virtual widgets share: lines drawn on demand, straight from cached strips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.filter import ANSIToTruecolor
+from textual.geometry import Region, Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from tui.themes import THEMES, Inks, Palette, inks, palette
+
+MOST_STRIPS = 2000
+
+
+class LineView(ScrollView, inherit_bindings=False):
+    """A widget of virtual lines. A subclass gives ``strip(y)``: what line ``y`` of the widget shows now."""
+
+    ALLOW_SELECT = False
+    ALLOW_MAXIMIZE = False
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._strips: dict[Hashable, Strip] = {}
+
+    def strip(self, y: int) -> Strip:
+        """The line ``y`` of the widget (not of its content), ``self.room`` wide."""
+        raise NotImplementedError
+
+    @property
+    def room(self) -> Size:
+        """The cells there are, without scrollbars."""
+        return self.scrollable_content_region.size
+
+    @property
+    def inks(self) -> Inks:
+        """The theme's text styles."""
+        return inks(self.app.theme)
+
+    @property
+    def palette(self) -> Palette:
+        """The theme's heatmap styles."""
+        theme = THEMES.get(self.app.theme)
+        return palette(theme.dark if theme else True)
+
+    def cached(self, key: Hashable, build: Callable[[], Iterable[Segment]], width: int) -> Strip:
+        """A strip from the cache; built, cut and padded to ``width`` cells on a miss."""
+        found = self._strips.get(key)
+        if found is None:
+            if len(self._strips) >= MOST_STRIPS:
+                self._strips.clear()
+            found = self._filtered(Strip(build()).adjust_cell_length(max(0, width), self.inks.text))
+            self._strips[key] = found
+        return found
+
+    def forget(self) -> None:
+        """Drop the cached strips and draw anew."""
+        self._strips.clear()
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        """The theme changed."""
+        super().notify_style_update()
+        self._strips.clear()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The lines of a region, without the detour through the styles cache."""
+        room = self.room
+        if room.width <= 0 or room.height <= 0:
+            return [Strip.blank(crop.width, self.inks.text)] * crop.height
+        lines = []
+        for y in range(crop.y, crop.bottom):
+            line = self.strip(y) if y < room.height else Strip.blank(room.width, self.inks.text)
+            if crop.x or line.cell_length != crop.width:
+                line = line.crop_extend(crop.x, crop.right, self.inks.text)
+            lines.append(line)
+        return lines
+
+    def blank(self, width: int, style: Style | None = None) -> Strip:
+        """An empty line."""
+        return self._filtered(Strip.blank(max(0, width), style or self.inks.text))
+
+    def _filtered(self, strip: Strip) -> Strip:
+        for line_filter in self.app.get_line_filters():
+            if not isinstance(line_filter, ANSIToTruecolor):  # every colour here is a true one already
+                strip = strip.apply_filter(line_filter, self.background_colors[1])
+        return strip

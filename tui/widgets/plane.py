@@ -1,0 +1,144 @@
+"""What all pictures share: a plane, the window of it that is here, and the cursor's cell."""
+
+from __future__ import annotations
+
+from textual.geometry import Size
+from textual.message import Message
+
+from tui.state.block import Block
+from tui.state.views import Plane
+from tui.widgets.lines import LineView
+
+
+class PlaneView(LineView, can_focus=True):
+    """Draws a plane. ``show`` gives it all it knows; ``Wanted`` asks for cells, ``Picked`` tells of a click."""
+
+    class Wanted(Message):
+        """These cells are looked at and not here."""
+
+        def __init__(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> None:
+            super().__init__()
+            self.plane, self.rows, self.cols = plane, rows, cols
+
+    class Picked(Message):
+        """Somebody clicked on a cell; an axis that was not meant is None."""
+
+        def __init__(self, row: int | None, col: int | None) -> None:
+            super().__init__()
+            self.row, self.col = row, col
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.plane: Plane | None = None
+        self.block: Block | None = None
+        self.cell = (0, 0)
+        self._asked: object = None
+
+    def show(self, plane: Plane, cell: tuple[int, int], block: Block | None) -> None:
+        """Draw this plane with the cursor at ``cell``; ``block`` is what is here of it."""
+        fresh = self.plane is None or plane.key != self.plane.key
+        block = block if block is not None and block.key == plane.key else None
+        changed = fresh or block is not self.block
+        moved = cell != self.cell
+        self.plane, self.block, self.cell = plane, block, cell
+        if changed:
+            self._strips.clear()
+            self._asked = None
+            self.measure()
+        if changed or moved:
+            self.follow(fresh)
+            self.refresh()
+        self.want()
+
+    def measure(self) -> None:
+        """Set the virtual size from the plane and the room there is."""
+
+    def follow(self, fresh: bool) -> None:
+        """Scroll so that the cursor's cell can be seen."""
+
+    def visible(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The half-open ranges of rows and columns that can be seen."""
+        raise NotImplementedError
+
+    def want(self) -> None:
+        """Ask for what can be seen and is not here; once."""
+        if self.plane is None or not self.display or self.room.width <= 0 or self.room.height <= 0:
+            return
+        rows, cols = self.visible()
+        if rows[0] >= rows[1] or cols[0] >= cols[1] or (self.block and self.block.has(rows, cols)):
+            return
+        asked = (self.plane.key, rows, cols)
+        if asked != self._asked:
+            self._asked = asked
+            self.post_message(self.Wanted(self.plane, rows, cols))
+
+    def retry(self) -> None:
+        """Ask again for what did not come."""
+        self._asked = None
+        self.want()
+
+    def on_resize(self) -> None:
+        """Another size: measure, keep the cursor in sight, ask for more."""
+        self._strips.clear()
+        if self.plane is not None:
+            self.measure()
+            self.follow(False)
+            self.refresh()
+            self.call_after_refresh(self.want)
+
+    def watch_scroll_x(self, old_value: float, new_value: float) -> None:
+        """Another part is seen."""
+        super().watch_scroll_x(old_value, new_value)
+        self.want()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Another part is seen."""
+        super().watch_scroll_y(old_value, new_value)
+        self.want()
+
+    def notify_style_update(self) -> None:
+        """The theme changed: the cells' styles too."""
+        super().notify_style_update()
+        if self.plane is not None and self.is_attached:
+            self.measure()
+            self.refresh()
+
+    def _virtual(self, width: int, height: int) -> None:
+        size = Size(max(0, width), max(0, height))
+        if size != self.virtual_size:
+            self.virtual_size = size
+
+
+class RowsView(PlaneView):
+    """A picture with one line for each index of its row axis, and perhaps a heading."""
+
+    HEADING = 0
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return self.plane.size[0] if self.plane else 0
+
+    def measure(self) -> None:
+        self._virtual(self.room.width, self.count + self.HEADING)
+
+    def visible(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        top = self.scroll_offset.y
+        return (min(top, self.count), min(self.count, top + max(0, self.room.height - self.HEADING))), (0, 1)
+
+    def follow(self, fresh: bool) -> None:
+        height = max(1, self.room.height - self.HEADING)
+        row, top = self.cell[0], self.scroll_offset.y
+        if row < top or row >= top + height:
+            self.scroll_to(y=max(0, row - height // 2), animate=False, immediate=True)
+
+    def on_click(self, event: object) -> None:
+        """A click on a row picks it."""
+        y = getattr(event, "y", 0) - self.HEADING
+        row = y + self.scroll_offset.y
+        if y >= 0 and row < self.count:
+            self.post_message(self.Picked(row, None))
+
+    def value(self, row: int) -> float | None:
+        """The row's value; None while it is not here."""
+        return self.block.value(row, 0) if self.block else None

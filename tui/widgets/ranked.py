@@ -1,0 +1,93 @@
+"""The vocabulary at one position, most likely first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.segment import Segment
+from textual.strip import Strip
+
+from tui.render.bars import bar
+from tui.state.numbers import exact
+from tui.state.views import Plane
+from tui.text import fit, right
+from tui.widgets.plane import RowsView
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A possible next token."""
+
+    id: int
+    label: str
+    prob: float
+    logit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The first candidates at a position; ``nonfinite`` values mean that there is no ranking."""
+
+    rows: tuple[Candidate, ...] = ()
+    nonfinite: int = 0
+
+
+class Ranked(RowsView):
+    """A ranked table with probability bars. Its rows are ranks, not ids."""
+
+    HEADING = 1
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.ranking: Ranking | None = None
+
+    def rank(self, plane: Plane, ranking: Ranking | None, token: int) -> None:
+        """Draw this ranking; ``token`` is the id that the cursor is on."""
+        changed = ranking is not self.ranking or self.plane is None or plane.key != self.plane.key
+        self.ranking = ranking
+        ids = [row.id for row in ranking.rows] if ranking else []
+        cell = (ids.index(token) if token in ids else 0, 0)
+        moved = cell != self.cell
+        self.plane, self.block, self.cell = plane, None, cell
+        if changed or moved:
+            self._strips.clear()
+            self.measure()
+            self.follow(changed)
+            self.refresh()
+
+    def want(self) -> None:
+        """The ranking comes whole; no window is asked for."""
+
+    @property
+    def count(self) -> int:
+        return len(self.ranking.rows) if self.ranking else 0
+
+    def strip(self, y: int) -> Strip:
+        width = self.room.width
+        if self.ranking is None:
+            return self.blank(width)
+        if self.ranking.nonfinite:
+            text = f" no ranking: {self.ranking.nonfinite} values here are not finite" if y == 0 else ""
+            return self.cached(("bad", y), lambda: [Segment(fit(text, width), self.inks.error)], width)
+        if y == 0:
+            head = f" rank  {fit('token', 14)} {'id':>6}  {'logit':>9}  {'probability':>11}"
+            return self.cached("head", lambda: [Segment(fit(head, width), self.inks.faint)], width)
+        rank = y - 1 + self.scroll_offset.y
+        if rank >= self.count:
+            return self.blank(width)
+        return self.cached((rank, rank == self.cell[0], width), lambda: self._line(rank, width), width)
+
+    def _line(self, rank: int, width: int) -> list[Segment]:
+        assert self.ranking is not None
+        row, here, inks = self.ranking.rows[rank], rank == self.cell[0], self.inks
+        top = self.ranking.rows[0].prob
+        text, quiet = (inks.cursor, inks.cursor_muted) if here else (inks.text, inks.muted)
+        segments = [
+            Segment("▸" if here else " ", inks.accent),
+            Segment(right(str(rank + 1), 4) + "  ", quiet),
+            Segment(fit(row.label, 14) + " ", text),
+            Segment(right(str(row.id), 6) + "  ", quiet),
+            Segment(right(exact(row.logit)[:9], 9) + "  ", quiet),
+            Segment(right(f"{row.prob:.4f}", 11) + " ", text),
+        ]
+        return [*segments, Segment(" ", inks.text), *bar(row.prob, top or 1, width - 54, False, inks.bar_up, inks.bar_down, inks.bar_track)]

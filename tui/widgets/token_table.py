@@ -1,0 +1,58 @@
+"""Whole numbers per token: ids and positions, with the token's bytes and where it came from."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from textual.strip import Strip
+
+from tui.state.trace import Token
+from tui.text import fit, right
+from tui.widgets.plane import RowsView
+
+
+class TokenTable(RowsView):
+    """One line a token: position, label, the step's value, id, bytes, note."""
+
+    HEADING = 1
+
+    def strip(self, y: int) -> Strip:
+        plane, width = self.plane, self.room.width
+        if plane is None:
+            return self.blank(width)
+        if y == 0:
+            head = f" {right('pos', 5)}  {fit('token', 16)} {right(plane.step.label, 9)}  {right('id', 6)}  {fit('bytes', 24)} note"
+            return self.cached("head", lambda: [Segment(fit(head, width), self.inks.faint)], width)
+        row = y - 1 + self.scroll_offset.y
+        if row >= self.count:
+            return self.blank(width)
+        return self.cached((row, row == self.cell[0], width), lambda: self._line(row), width)
+
+    def _line(self, row: int) -> list[Segment]:
+        assert self.plane is not None
+        tokens, batch = self.plane.trace.tokens, self.plane.batch
+        line = tokens[batch] if batch < len(tokens) else ()
+        token = line[row] if row < len(line) else Token(-1, "")
+        here, value, inks = row == self.cell[0], self.value(row), self.inks
+        text, quiet = (inks.cursor, inks.cursor_muted) if here else (inks.text, inks.muted)
+        spaced = " ".join(token.hex[i : i + 2] for i in range(0, len(token.hex), 2))
+        return [
+            Segment("▸" if here else " ", inks.accent),
+            Segment(right(str(row), 5) + "  ", quiet),
+            Segment(fit(token.label, 16) + " ", text),
+            Segment(right("┄" if value is None else f"{value:.0f}", 9) + "  ", text),
+            Segment(right(str(token.id) if token.id >= 0 else "", 6) + "  ", quiet),
+            Segment(fit(spaced, 24) + " ", quiet),
+            Segment(fit(_note(token), 40), quiet),
+        ]
+
+
+def _note(token: Token) -> str:
+    notes = []
+    if token.special:
+        notes.append("special")
+    if token.origin and token.origin != "text":
+        notes.append(f"added by {token.origin}" if token.origin in ("tokenizer", "template") else token.origin)
+    if token.group is not None:
+        part, of = token.group if isinstance(token.group, list | tuple) else (token.group, None)
+        notes.append(f"part {part} of {of} of one character" if of else f"glyph group {part}")
+    return ", ".join(notes)
