@@ -88,6 +88,12 @@ class ModelConfig:
         """Query heads that share one key-value head."""
         return self.n_heads // self.kv_heads
 
+    @property
+    def summary(self) -> str:
+        """The architecture in one line."""
+        heads = f"{self.n_heads} heads" + (f", {self.kv_heads} kv" if self.group > 1 else "")
+        return f"{self.n_layers} layers · {heads} · d {self.d_model} · {self.d_vocab} tokens"
+
     def axis_sizes(self, batch: int, pos: int, past: int = 0) -> dict[str, int]:
         """The size of every axis, for a pass of ``pos`` new tokens after ``past`` earlier ones."""
         return {

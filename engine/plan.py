@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from engine.errors import MemoryLimitError
@@ -13,6 +14,10 @@ from engine.sites import Site
 
 Keep = str | Sequence[str]
 """``"all"``, ``"residual"``, or site patterns such as ``["blocks.*.attn.q"]``."""
+
+
+INPUT_BYTES = 8
+"""Ids and positions are int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +33,12 @@ class SitePlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Bytes of one pass. ``peak`` is the most that is alive at once: what is kept and one step's surroundings."""
+    """Bytes of one pass that keeps ``wanted``.
 
+    ``peak`` is the most that is alive at once: what is kept and one step's surroundings.
+    """
+
+    wanted: tuple[str, ...]
     rows: tuple[SitePlan, ...]
     kept: int
     peak: int
@@ -69,16 +78,23 @@ def kept_sites(program: Program, keep: Keep) -> tuple[str, ...]:
     return program.matching(patterns)
 
 
-def plan_pass(
-    program: Program, sizes: Mapping[str, int], itemsize: int, keep: Keep = "all", given_itemsize: int = 8
-) -> Plan:
+def plan_pass(program: Program, sizes: Mapping[str, int], itemsize: int, keep: Keep = "all") -> Plan:
     """Bytes and FLOPs of one pass over axes of these ``sizes`` at ``itemsize`` bytes a number.
 
     Steps off the path are float32 at least. Tensors that are only another name for one already there cost nothing.
     """
-    kept = set(kept_sites(program, keep))
+    return _plan_pass(program, tuple(sizes.items()), itemsize, keep if isinstance(keep, str) else tuple(keep))
+
+
+@lru_cache(maxsize=256)
+def _plan_pass(
+    program: Program, axis_sizes: tuple[tuple[str, int], ...], itemsize: int, keep: str | tuple[str, ...]
+) -> Plan:
+    sizes = dict(axis_sizes)
+    wanted = kept_sites(program, keep)
+    kept = set(wanted)
     shapes = {site.name: program.shape(site, sizes) for site in program.sites}
-    bytes_of: dict[str, int] = {site.name: prod(shapes[site.name]) * given_itemsize for site in program.inputs}
+    bytes_of: dict[str, int] = {site.name: prod(shapes[site.name]) * INPUT_BYTES for site in program.inputs}
     owner: dict[str, str] = {}
     for step in program.steps:
         name = step.site.name
@@ -92,6 +108,7 @@ def plan_pass(
     )
     held = {owner[name] for name in kept}
     return Plan(
+        wanted,
         rows,
         kept=sum(bytes_of[name] for name in held),
         peak=_peak(program, kept, bytes_of, owner),

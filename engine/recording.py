@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Int
@@ -15,7 +15,7 @@ from engine.model import Model
 from engine.ops.base import PassInfo
 from engine.ops.kernels import KERNELS
 from engine.ops.mask import PADDING
-from engine.plan import Keep, Plan, kept_sites, plan_pass, refuse_if_too_large
+from engine.plan import Keep, Plan, plan_pass, refuse_if_too_large
 from engine.runner import Watch, run
 from engine.runtime import available_memory
 from engine.text import Token, clean_prompt, display
@@ -99,25 +99,29 @@ def _record(
         (*(before.tokens[i] if before else ()), *([_pad(model)] * (length - len(row))), *row)
         for i, row in enumerate(rows)
     )
-    label_of = model.tokenizer.label if model.tokenizer else None
-
-    def build(kept: Mapping[str, Tensor], seconds: float = 0.0) -> Trace:
-        new = Pass(start, length, info, given, kept, seconds)
-        everything = (*old, new)
-        return Trace(
-            model.config, model.program, model.weights, everything, tokens,
-            prompt=text, label_of=label_of, notices=tuple(notices), source=model.source,
-        )  # fmt: skip
-
-    empty = build({})
-    wanted = kept_sites(model.program, keep)
-    known = {
-        **given,
-        **{s.name: empty.site(s.name, len(old)) for s in model.program.inputs if s.name not in given},
-    }
     began = time.perf_counter()
-    kept = run(model.program, model.weights, known, wanted, info, watch)
-    return build(kept, time.perf_counter() - began)
+    kept = run(model.program, model.weights, given | _past(model, before, len(rows)), plan.wanted, info, watch)
+    new = Pass(start, length, info, given, kept, time.perf_counter() - began)
+    return Trace(
+        model.config,
+        model.program,
+        model.weights,
+        (*old, new),
+        tokens,
+        prompt=text,
+        label_of=model.tokenizer.label if model.tokenizer else None,
+        notices=tuple(notices),
+        source=model.source,
+    )
+
+
+def _past(model: Model, before: Trace | None, batch: int) -> dict[str, Tensor]:
+    """The keys and values of earlier passes, for every layer. [batch past kv_head d_head]"""
+    names = [site.name for site in model.program.inputs if "past" in site.axes]
+    if before is None:
+        c = model.config
+        return dict.fromkeys(names, torch.empty(batch, 0, c.kv_heads, c.d_head, device=model.device, dtype=model.dtype))
+    return {name: before.site(name.replace(".past_", ".cache_"), len(before.passes) - 1) for name in names}
 
 
 def _inputs(

@@ -121,10 +121,7 @@ def _newly_wide(char: str) -> bool:
     """Symbols that Unicode 16 made wide; Textual and terminals know it before Python's own tables do."""
     code = ord(char)
     return (
-        0x2630 <= code <= 0x2637
-        or 0x268A <= code <= 0x268F
-        or 0x4DC0 <= code <= 0x4DFF
-        or 0x1D300 <= code <= 0x1D376
+        0x2630 <= code <= 0x2637 or 0x268A <= code <= 0x268F or 0x4DC0 <= code <= 0x4DFF or 0x1D300 <= code <= 0x1D376
     )
 
 
@@ -173,9 +170,7 @@ _BYTE_ORDER_MARKS: Final = (
 def refuse_long_prompt(text: str) -> None:
     """Raise `PromptError` if `text` is longer than `MAX_PROMPT_CHARS`."""
     if len(text) > MAX_PROMPT_CHARS:
-        raise PromptError(
-            f"the prompt has {len(text):,} characters, the limit is {MAX_PROMPT_CHARS:,}; shorten it"
-        )
+        raise PromptError(f"the prompt has {len(text):,} characters, the limit is {MAX_PROMPT_CHARS:,}; shorten it")
 
 
 def clean_prompt(text: str) -> tuple[str, list[str]]:

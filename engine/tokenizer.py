@@ -56,12 +56,10 @@ class Tokenizer:
         self._inner = inner
         self._lock = threading.Lock()
         self._scheme = scheme_of(inner)
-        self._added = {id: (token.content, token.special) for id, token in _added(inner).items()}
+        self._added: dict[int, tokenizers.AddedToken] = inner.get_added_tokens_decoder()
         self._tokens: dict[int, Token] = {}
         settings = settings or {}
-        self.bos_id, self.eos_id, self.pad_id = (
-            _control_id(inner, settings, name) for name in ("bos", "eos", "pad")
-        )
+        self.bos_id, self.eos_id, self.pad_id = (_control_id(inner, settings, name) for name in ("bos", "eos", "pad"))
         self.eos_ids = _eos_ids(settings) | ({self.eos_id} if self.eos_id is not None else set())
 
     @classmethod
@@ -77,9 +75,7 @@ class Tokenizer:
         return _guarded(load, f"{path} cannot be read")
 
     @classmethod
-    def from_json(
-        cls, data: bytes, settings: Settings | None = None, where: str = "tokenizer.json"
-    ) -> Tokenizer:
+    def from_json(cls, data: bytes, settings: Settings | None = None, where: str = "tokenizer.json") -> Tokenizer:
         """Build from the bytes of a `tokenizer.json` and the parsed JSON files beside it, by file name."""
         import tokenizers
 
@@ -113,11 +109,11 @@ class Tokenizer:
         return self._inner.id_to_token(id) if 0 <= id < 2**32 else None
 
     def _known(self, id: int, piece: str) -> Token:
-        content, special = self._added.get(id, (None, False))
-        if special or piece == getattr(self._inner.model, "unk_token", None):
+        added = self._added.get(id)
+        if (added and added.special) or piece == getattr(self._inner.model, "unk_token", None):
             return Token(id, piece.encode(), label_of_text(piece) or label_of(b"", id), 0, 0, special=True)
         # Added tokens stand in a byte-level vocabulary as plain text.
-        data = piece.encode() if content and self._scheme.byte_level else self._scheme.data(piece)
+        data = piece.encode() if added and self._scheme.byte_level else self._scheme.data(piece)
         continues = self._scheme.prefix and piece.startswith(self._scheme.prefix)
         return Token(id, data, label_of_text(piece) if continues else label_of(data, id), 0, 0)
 
@@ -137,7 +133,7 @@ class Tokenizer:
         encoding = self._encoding(text, literal, add_special)
         added = list(map(bool, encoding.special_tokens_mask))
         known = list(map(self.token, encoding.ids))
-        spans = self._byte_spans(known, added, text, encoding) if self._scheme.byte_level else None
+        spans = self._byte_spans(known, added, text, encoding) if self._scheme.joins else None
         if spans is None:
             spans = _offset_spans(added, encoding.offsets)
         return grouped(map(self._placed, known, added, spans, repeat(text)))
@@ -176,24 +172,34 @@ class Tokenizer:
     ) -> list[tuple[int, int]] | None:
         """Spans by counting bytes, or None where the tokenizer changed the text before cutting it.
 
-        The library's own offsets leave out the space that a piece begins with, where the file asks for that.
+        The library's own offsets leave out the space that a piece begins with, where the file asks for that,
+        and count the space that the tokenizer put first as if it were in the text.
         """
         typed = any(token.special and not new for token, new in zip(known, added, strict=True))
         offsets = encoding.offsets if typed else []
-        spans, seen, at = [], [], 0
-        for index, (token, new) in enumerate(zip(known, added, strict=True)):
-            if new:
-                span = (at, at)
-            elif token.special:
-                span = offsets[index]
-                seen.append(text[slice(*span)].encode())
-            else:
-                seen.append(token.bytes)
-                within = bool(token.bytes) and token.bytes[0] in CONTINUATION
-                span = (at - within, at + len(token.bytes.translate(None, CONTINUATION)))
-            spans.append(span)
-            at = span[1]
-        return spans if b"".join(seen) == text.encode() else None
+        pieces = [
+            b"" if new else self._typed(token.id, offsets[index], text) if token.special else token.bytes
+            for index, (token, new) in enumerate(zip(known, added, strict=True))
+        ]
+        whole, given = b"".join(pieces), text.encode()
+        if whole not in (given, b" " + given):
+            return None
+        spans, at = [], len(given) - len(whole)
+        for piece in pieces:
+            start = at - (piece[:1] in CONTINUATION if piece else 0)
+            at += len(piece.translate(None, CONTINUATION))
+            spans.append((max(start, 0), max(at, 0)))
+        return spans
+
+    def _typed(self, id: int, span: tuple[int, int], text: str) -> bytes:
+        """The text that a special token took, with the spaces around it where it swallows them."""
+        start, end = span
+        added = self._added.get(id)
+        while added and added.lstrip and text[start - 1 : start].isspace():
+            start -= 1
+        while added and added.rstrip and text[end : end + 1].isspace():
+            end += 1
+        return text[start:end].encode()
 
     # --- ids to text ---
 
@@ -292,10 +298,6 @@ def _offset_spans(added: Sequence[bool], offsets: Sequence[tuple[int, int]]) -> 
         spans.append((at, at) if new else span)
         at = spans[-1][1]
     return spans
-
-
-def _added(inner: tokenizers.Tokenizer) -> dict[int, tokenizers.AddedToken]:
-    return inner.get_added_tokens_decoder()
 
 
 def _control_id(inner: tokenizers.Tokenizer, settings: Settings, name: str) -> int | None:

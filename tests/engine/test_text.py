@@ -4,11 +4,13 @@ import json
 import subprocess
 import sys
 import unicodedata
+from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.cells import cell_len
+from rich.cells import cell_len, get_character_cell_size
 
 from engine.errors import LayerstepError, PromptError, TraceFileError
 from engine.text import (
@@ -103,9 +105,10 @@ class TestCells:
         assert cells(display(text)) == cell_len(display(text))
 
     def test_agrees_on_every_character(self) -> None:
-        for code in range(sys.maxunicode + 1):
-            shown = display(chr(code))
-            assert cells(shown) == cell_len(shown), hex(code)
+        # Those that `display` writes out are ASCII then; above plane 1 there are only ideographs, in bulk.
+        codes = [*range(0x20000), *range(0x20000, sys.maxunicode + 1, 97)]
+        shown = [char for char in map(chr, codes) if display(char) == char]
+        assert [char for char in shown if cells(char) != get_character_cell_size(char)] == []
 
     @given(NASTY, st.integers(-2, 30))
     def test_fit_is_exact(self, text: str, width: int) -> None:
@@ -199,13 +202,9 @@ class TestBytes:
         assert "\n" not in str(caught.value)
 
     @given(st.binary())
-    def test_any_bytes_are_text_or_one_line(self, data: bytes) -> None:
-        try:
-            text, _ = decode_bytes(data)
-        except PromptError as error:
-            assert "\n" not in str(error)
-        else:
-            text.encode()
+    def test_any_bytes_are_text_or_refused(self, data: bytes) -> None:
+        with suppress(PromptError):
+            decode_bytes(data)[0].encode()
 
 
 def token(data: bytes, *, special: bool = False) -> Token:
@@ -265,10 +264,10 @@ class TestTokens:
     def test_groups_follow_the_characters_however_bytes_are_cut(self, text: str, data: st.DataObject) -> None:
         raw = text.encode(errors="replace")
         cuts = sorted({0, len(raw), *data.draw(st.lists(st.integers(0, len(raw))))})
-        parts = [raw[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+        parts = [raw[a:b] for a, b in pairwise(cuts)]
         tokens = grouped(map(token, parts))
         assert grouped(tokens) == tokens
-        for left, right in zip(tokens, tokens[1:], strict=False):
+        for left, right in pairwise(tokens):
             joined = bool(right.group and right.group[0] > 1)
             assert joined == (0x80 <= right.bytes[0] <= 0xBF)
             assert not joined or left.group == (right.group[0] - 1, right.group[1])

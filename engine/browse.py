@@ -1,0 +1,288 @@
+"""What an app asks of the engine: a summary, a window of a site with its statistics, candidates, checks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.checkpoints.families import family_of
+from engine.checkpoints.folder import read_json
+from engine.errors import AddressError, LayerstepError, PromptError
+from engine.model import Model, load_model
+from engine.opening import open_trace
+from engine.ops.attention import Mask
+from engine.program import Step
+from engine.recording import trace
+from engine.samples import sample_folders
+from engine.sites import Address, Site, Span
+from engine.text import Token, display
+from engine.traces import Trace, dtype_name
+
+Json = dict[str, Any]
+Watch = Callable[[int, int, str], None]
+
+MAX_CELLS = 4 * 1024 * 1024
+"""The largest window that is handed over, and the block in which statistics are taken."""
+
+
+class Session:
+    """One open trace, and the models that were loaded."""
+
+    def __init__(self) -> None:
+        self._models: dict[tuple[str, str, str], Model] = {}
+        self._trace: Trace | None = None
+        self._statistics: dict[str, Json] = {}
+
+    def about(self) -> Json:
+        return {"torch": torch.__version__, "device": "cuda" if torch.cuda.is_available() else "cpu",
+                "threads": torch.get_num_threads()}  # fmt: skip
+
+    @property
+    def trace(self) -> Trace:
+        if self._trace is None:
+            raise LayerstepError("no trace is open yet")
+        return self._trace
+
+    def open(self, params: Mapping[str, Any], watch: Watch) -> Json:
+        """Record a prompt, or open a trace file; the summary of it. What was open stays where this fails."""
+        if params.get("file") is not None:
+            opened = open_trace(params["file"], params.get("model"))
+        else:
+            prompt = params.get("prompt")
+            if prompt is None:
+                raise PromptError("there is no prompt; type one")
+            model = self._model(params, watch)
+            options = {key: params[key] for key in ("keep", "kernel", "max_memory") if params.get(key) is not None}
+            opened = trace(model, prompt, watch=watch, **options)
+        self._trace, self._statistics = opened, {}
+        return summary(opened)
+
+    def _model(self, params: Mapping[str, Any], watch: Watch) -> Model:
+        key = (str(params.get("model") or "modern"), params.get("device") or "auto", params.get("dtype") or "auto")
+        if key not in self._models:
+            watch(0, 1, f"loading {display(key[0])}")
+            self._models = {key: load_model(key[0], device=key[1], dtype=key[2])}
+        return self._models[key]
+
+    def window(self, address: str) -> tuple[Json, memoryview]:
+        """A part of a site as float32, with the statistics of the whole plane that it lies in."""
+        trace, place = self.trace, Address.parse(address)
+        site = trace.program.site(place.site)
+        shape = trace.shape(site.name, place.at)
+        index = place.resolve(site.axes, shape)
+        axes = tuple(axis for axis in site.axes if not isinstance(index.get(axis), int))
+        whole = tuple(size for axis, size in zip(site.axes, shape, strict=True) if axis in axes)
+        cells = math.prod(_length(index.get(axis), size) for axis, size in zip(axes, whole, strict=True))
+        if cells > MAX_CELLS:
+            raise AddressError(f"{place} is {cells:,} cells; ask for at most {MAX_CELLS:,} at a time")
+        tensor = trace[place].to("cpu", torch.float32).contiguous()
+        result = {
+            "address": str(place),
+            "axes": list(axes),
+            "shape": list(tensor.shape),
+            "full_shape": list(whole),
+            "dtype": _dtype_of(trace, site, place.at),
+            "stats": self._plane(place, site, index, axes, whole),
+        }
+        return result, memoryview(tensor.numpy().tobytes())
+
+    def _plane(
+        self, place: Address, site: Site, index: Mapping[str, int | Span], axes: tuple[str, ...], whole: tuple[int, ...]
+    ) -> Json:
+        fixed = tuple((axis, i) for axis, i in index.items() if isinstance(i, int))
+        plane = Address(site.name, fixed, place.at)
+        key = str(plane)
+        if key not in self._statistics:
+            step = self.trace.program.step(site.name)
+            masks = step is not None and isinstance(step.op, Mask)
+            self._statistics[key] = statistics(self.trace, plane, axes, whole, masks=masks)
+        return self._statistics[key]
+
+    def top(self, address: str, k: int) -> Json:
+        """The candidates after a position: ``logits[b=0,p=10]``."""
+        place = Address.parse(address)
+        index = place.resolve(("batch", "pos", "d_vocab"), self.trace.shape("logits", place.at))
+        row, pos = index.get("batch", 0), index.get("pos", self.trace.length - 1)
+        if not isinstance(row, int) or not isinstance(pos, int):
+            raise AddressError(f"{place}: candidates are those of one position; write e.g. logits[b=0,p=3]")
+        if place.at:
+            pos += self.trace.passes[place.at].start
+        rows = self.trace.top(max(1, min(k, 1000)), pos=pos, row=row)
+        return {
+            "rows": [{"id": c.id, "label": c.label, "prob": c.prob, "logit": c.logit} for c in rows],
+            "nonfinite": 0 if rows else int((~torch.isfinite(self.trace[f"logits[b={row},p={pos}]"])).sum()),
+        }
+
+    def checks(self, site: str | None, watch: Watch) -> Json:
+        """The invariants of one site's step, or of all steps."""
+        rows: list[Json] = []
+        for check in self.trace.iter_checks(site):
+            watch(len(rows), len(self.trace.program.steps), check.site)
+            row = check.to_json()
+            row["figure"] = check.figure if math.isfinite(check.figure) else None
+            rows.append(row)
+        return {"rows": rows}
+
+    def models(self) -> Json:
+        rows = []
+        for name, folder in sample_folders().items():
+            raw = read_json(folder, "config.json")
+            rows.append({"name": name, "path": str(folder), "text": family_of(raw, name).config(raw, name).summary})
+        return {"rows": rows}
+
+    def save(self, path: Path, force: bool) -> Json:
+        return {"path": str(path), "size": self.trace.save(path, force=force)}
+
+
+def summary(trace: Trace) -> Json:
+    """All that an app shows of a trace before it asks for a tensor."""
+    return {
+        "model": trace.config.name,
+        "file": trace.source if trace.weights is None else None,
+        "prompt": trace.prompt,
+        "device": trace.device.type,
+        "dtype": dtype_name(trace.dtype),
+        "kernel": "+".join(trace.kernels),
+        "notices": list(trace.notices),
+        "config": trace.config.to_json(),
+        "tokens": [[_token(token) for token in row] for row in trace.tokens],
+        "passes": [{"start": p.start, "length": p.length, "seconds": p.seconds} for p in trace.passes],
+        "steps": [_given(trace, site) for site in trace.program.inputs if "past" not in site.axes]
+        + [_step(trace, step) for step in trace.program.steps],
+    }
+
+
+def _token(token: Token) -> Json:
+    return {
+        "id": token.id,
+        "label": token.label,
+        "hex": token.bytes.hex(),
+        "group": token.group,
+        "special": token.special,
+        "origin": token.origin,
+    }
+
+
+INPUTS = {
+    "tokens": ("Token ids", "The tokenizer cut the prompt into pieces and gave each its number in the vocabulary."),
+    "positions": ("Positions", "Where each token stands, counted from 0. Padding stands nowhere and has −1."),
+    "key_positions": (
+        "Positions of the keys",
+        "Where each key stands that may be attended to, earlier passes first.",
+    ),
+}
+
+
+def _given(trace: Trace, site: Site) -> Json:
+    title, story = INPUTS[site.name]
+    return _row(trace, site) | {
+        "part": "input", "on_path": True, "kept": True, "dtype": "int64", "title": title, "formula": "",
+        "latex": "", "numbers": f"{len(trace.tokens)} × {trace.length}", "story": story, "reads": [], "params": [],
+    }  # fmt: skip
+
+
+def _step(trace: Trace, step: Step) -> Json:
+    site, text = step.site, step.op.text
+    last = len(trace.passes) - 1
+    shapes = {name: trace.shape(name, last) for name in (site.name, *step.reads)}
+    params = [trace.program.params[param] for param in step.params]
+    return _row(trace, site) | {
+        "part": _part(site.name),
+        "on_path": step.on_path,
+        "kept": trace.kept(site.name, last),
+        "dtype": _dtype_of(trace, site, last),
+        "title": text.title,
+        "formula": text.formula,
+        "latex": text.latex,
+        "numbers": step.op.numbers([shapes[read] for read in step.reads], params, shapes[site.name]),
+        "story": text.story,
+        "reads": list(step.reads),
+        "params": list(step.params),
+    }
+
+
+def _row(trace: Trace, site: Site) -> Json:
+    return {
+        "site": site.name,
+        "block": site.block,
+        "label": site.name.rsplit(".", 1)[-1],
+        "axes": list(site.axes),
+        "shape": list(trace.shape(site.name)),
+    }
+
+
+def _part(name: str) -> str:
+    """Which part of the pass a site belongs to, by its name's middle."""
+    if ".attn." in name or name.endswith("attn_out"):
+        return "attention"
+    if ".mlp." in name or name.endswith("mlp_out"):
+        return "mlp"
+    if name.endswith((".scale", ".normalized")):
+        return "norm"
+    if ".resid_" in name:
+        return "residual"
+    return "output" if name in ("logits", "probs") else "input"
+
+
+def _dtype_of(trace: Trace, site: Site, at: int | None) -> str:
+    step = trace.program.step(site.name)
+    if step is None:
+        return "int64" if "past" not in site.axes else dtype_name(trace.dtype)
+    wide = torch.promote_types(trace.dtype, torch.float32) if not step.on_path else trace.dtype
+    return "float32" if step.op.float32 else dtype_name(wide)
+
+
+def _length(index: int | Span | None, size: int) -> int:
+    if isinstance(index, Span):
+        return (index.stop or 0) - (index.start or 0)
+    return size
+
+
+def statistics(trace: Trace, plane: Address, axes: tuple[str, ...], whole: tuple[int, ...], *, masks: bool) -> Json:
+    """min, max, mean, std, norm over the finite cells of a plane, and how many are not finite or masked.
+
+    Taken in float64 block by block along the first axis, so that a large plane is never whole in memory.
+    """
+    count = nonfinite = masked = 0
+    total = squares = 0.0
+    low, high = math.inf, -math.inf
+    for part in _blocks(trace, plane, axes, whole):
+        part = part.to(torch.float64)
+        finite = torch.isfinite(part)
+        hidden = int((part == -math.inf).sum()) if masks else 0
+        masked += hidden
+        nonfinite += part.numel() - int(finite.sum()) - hidden
+        values = part[finite]
+        if values.numel():
+            count += values.numel()
+            total += float(values.sum())
+            squares += float(values.square().sum())
+            low, high = min(low, float(values.min())), max(high, float(values.max()))
+    if not count:
+        return {"min": None, "max": None, "mean": None, "std": None, "norm": None, "count": 0,
+                "nonfinite": nonfinite, "masked": masked}  # fmt: skip
+    mean = total / count
+    spread = max(0.0, squares / count - mean * mean)
+    return {
+        "min": low,
+        "max": high,
+        "mean": mean,
+        "std": math.sqrt(spread),
+        "norm": math.sqrt(squares),
+        "count": count,
+        "nonfinite": nonfinite,
+        "masked": masked,
+    }
+
+
+def _blocks(trace: Trace, plane: Address, axes: tuple[str, ...], whole: tuple[int, ...]) -> Iterable[Tensor]:
+    if not axes:
+        return [trace[plane]]
+    step = max(1, MAX_CELLS // max(1, math.prod(whole[1:])))
+    ranges = (Span(start, min(whole[0], start + step)) for start in range(0, whole[0], step))
+    return (trace[Address(plane.site, (*plane.index, (axes[0], span)), plane.at)] for span in ranges)

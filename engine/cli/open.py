@@ -1,0 +1,18 @@
+"""``layerstep open FILE``: open a saved trace in the app."""
+
+from __future__ import annotations
+
+import click
+
+from engine.cli.options import command as make_command
+from engine.cli.walk import check_address, check_file, open_app
+
+
+@make_command(name="open", help="Open the trace in FILE in the app.")
+@click.argument("file")
+@click.option("--model", metavar="M", help="The model it was recorded with, for what the file does not hold.")
+@click.option("--at", "address", metavar="ADDRESS", help="Where to start, e.g. blocks.2.attn.pattern[h=3,q=9].")
+def command(file: str, model: str | None, address: str | None) -> int:
+    check_address(address)
+    check_file(file)
+    return open_app(None, model, address, file)

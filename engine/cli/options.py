@@ -1,0 +1,100 @@
+"""Options that several commands share, and the kinds of values that they take."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from engine.text import MAX_PROMPT_BYTES, decode_bytes
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+KERNELS = ("auto", "flash", "efficient", "cudnn", "math")
+DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
+"""The engine's own names, here without torch; a test holds them equal."""
+
+DEFAULT_MODEL = "modern"
+ONLY_FOR_PROMPTS = ("keep", "kernel", "device", "dtype", "max_memory", "literal")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_UNITS = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t"))}
+
+
+class Size(click.ParamType):
+    """Bytes: 2G, 512M, 1.5GiB or a plain number; K, M, G and T are powers of 1024."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = _SIZE.fullmatch(str(value).strip())
+        if not found:
+            self.fail(f"{value!r} is no size; write e.g. 2G, 512M or a number of bytes", param, ctx)
+        return int(float(found[1]) * _UNITS[found[2].lower()])
+
+
+def command(**settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command with what all have: -h and --debug."""
+
+    def make(function: Callable[..., Any]) -> click.Command:
+        debug = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+        names = {"help_option_names": ["-h", "--help"]}
+        return click.command(context_settings=names, **settings)(debug(function))
+
+    return make
+
+
+def json_option(function: F) -> F:
+    """--json"""
+    words = 'Print JSON; NaN and ±∞ are the strings "NaN", "Infinity", "-Infinity".'
+    return click.option("--json", "as_json", is_flag=True, help=words)(function)
+
+
+def recording_options(function: F) -> F:
+    """How a prompt is run and what of it is kept."""
+    options = (
+        click.option(
+            "--keep",
+            multiple=True,
+            metavar="WHAT",
+            default=("all",),
+            show_default=True,
+            help="all, residual, or site patterns (repeat, or separate with commas).",
+        ),
+        click.option("--kernel", type=click.Choice(KERNELS), default="auto", help="The attention kernel to force."),
+        click.option("--device", metavar="DEVICE", default="auto", help="auto, cpu, cuda or mps."),
+        click.option("--dtype", type=click.Choice(DTYPES), default="auto", help="Default: the model file's own."),
+        click.option(
+            "--max-memory", type=Size(), metavar="SIZE", help="Refuse a run above this, e.g. 2G. Default: what is free."
+        ),
+        click.option("--literal", is_flag=True, help="Read special tokens in PROMPT as ordinary text."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def keep_of(given: tuple[str, ...]) -> str | list[str]:
+    """The engine's ``keep`` from what was written."""
+    patterns = [part.strip() for one in given for part in one.split(",") if part.strip()]
+    if not patterns:
+        raise click.BadParameter("is empty; write all, residual or a site pattern", param_hint="--keep")
+    if len(patterns) > 1 and (mixed := {"all", "residual"} & set(patterns)):
+        raise click.BadParameter(f"{min(mixed)} stands alone", param_hint="--keep")
+    return patterns[0] if patterns[0] in ("all", "residual") else patterns
+
+
+def read_prompt(given: str | None) -> tuple[str, list[str]]:
+    """The prompt as given, or from stdin where it is - or absent, with notices. One final line break is dropped."""
+    if given is not None and given != "-":
+        return given, []
+    if sys.stdin is None:
+        raise click.UsageError("there is no PROMPT, and stdin is closed")
+    if given is None and sys.stdin.isatty():
+        raise click.UsageError("there is no PROMPT; give one, or pipe one in")
+    text, notices = decode_bytes(sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1))
+    return text.removesuffix("\n").removesuffix("\r"), notices

@@ -1,0 +1,49 @@
+"""``layerstep [PROMPT]``: open the app."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+
+import click
+
+from engine.cli.options import command as make_command
+from engine.errors import LayerstepError
+
+APP = "tui.start"
+"""The app, by name: it stands on the engine and not the other way round, so nothing here imports it before it is asked for."""
+
+
+def open_app(prompt: str | None, model: str | None, address: str | None, file: str | None) -> int:
+    """Start the app and wait for it; its exit code. Raises LayerstepError where it is not installed."""
+    try:
+        run = import_module(APP).run
+    except ModuleNotFoundError as error:
+        raise LayerstepError(f"the app cannot start without {error.name}; install layerstep again") from None
+    return int(run(prompt=prompt, model=model, address=address, file=file))
+
+
+@make_command(name="layerstep", help="Open the app on PROMPT. Without one it opens on a sample prompt.")
+@click.argument("prompt", required=False)
+@click.option("--model", metavar="M", help="A sample's name or a model folder.  [default: modern]")
+@click.option("--at", "address", metavar="ADDRESS", help="Where to start, e.g. blocks.2.attn.pattern[h=3,q=9].")
+def command(prompt: str | None, model: str | None, address: str | None) -> int:
+    check_address(address)
+    if prompt == "-":  # the app reads a pipe by itself
+        prompt = None
+    return open_app(prompt, model, address, None)
+
+
+def check_address(address: str | None) -> None:
+    """Refuse what is no address before the app takes the screen."""
+    if address is not None:
+        from engine.sites import Address
+
+        Address.parse(address)
+
+
+def check_file(path: str) -> None:
+    """Refuse a trace file that is not there, in one line."""
+    if not os.path.isfile(path):
+        what = "is a folder" if os.path.isdir(path) else "is not there"
+        raise LayerstepError(f"the trace file {path} {what}")

@@ -1,0 +1,177 @@
+"""The engine as a process: the public API over a pipe.
+
+Frames go both ways: a 4-byte big-endian length, a JSON header of that length, then ``header["bytes"]`` raw bytes.
+A request ``{"id", "run", "method", "params"}`` is answered by ``{"id", "run", "ok": true, "result", "bytes"}`` or by
+``{"id", "run", "ok": false, "error": {"kind", "message"}}``. Events are ``hello`` (at once), ``ready`` (torch is
+there) and ``progress``. ``cancel`` is heard while another request runs; the end of the input ends the process.
+
+Only this module knows frames; what it answers with is the public API's, and nothing is computed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from engine.errors import Cancelled, LayerstepError
+from engine.text import display
+
+if TYPE_CHECKING:
+    from engine.browse import Session
+
+MAX_HEADER = 16 * 1024 * 1024
+PROGRESS_SECONDS = 0.05
+Json = dict[str, Any]
+
+
+class Channel:
+    """Frames out; safe from several threads."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._lock = threading.Lock()
+
+    def send(self, header: Json, payload: bytes | memoryview = b"") -> None:
+        if len(payload):
+            header = header | {"bytes": len(payload)}
+        text = json.dumps(header, allow_nan=False).encode()
+        with self._lock:
+            self._out.write(struct.pack(">I", len(text)))
+            self._out.write(text)
+            self._out.write(payload)
+            self._out.flush()
+
+
+def receive(source: BinaryIO) -> Json | None:
+    """The next frame's header; None at the end of the input. Raises ValueError where it is no frame."""
+    head = source.read(4)
+    if len(head) < 4:
+        return None
+    (size,) = struct.unpack(">I", head)
+    if size > MAX_HEADER:
+        raise ValueError(f"a frame of {size} bytes")
+    header = json.loads(source.read(size))
+    if not isinstance(header, dict):
+        raise ValueError("a frame that is no object")
+    return header
+
+
+class Service:
+    """Hears requests on one thread, answers them in order on another."""
+
+    def __init__(self, source: BinaryIO, out: BinaryIO) -> None:
+        self._source = source
+        self._channel = Channel(out)
+        self._requests: queue.SimpleQueue[Json | None] = queue.SimpleQueue()
+        self._cancelled: set[int] = set()
+        self._session: Session | None = None
+
+    def serve(self) -> None:
+        """Answer until the input ends."""
+        self._channel.send({"event": "hello"})
+        threading.Thread(target=self._listen, daemon=True).start()
+        from engine.browse import Session  # imports torch, while the listener already hears
+
+        self._session = Session()
+        self._channel.send({"event": "ready", **self._session.about()})
+        while (request := self._requests.get()) is not None:
+            self._answer(request)
+            if request.get("method") == "shutdown":
+                return
+
+    def _listen(self) -> None:
+        try:
+            while (request := receive(self._source)) is not None:
+                if request.get("method") == "cancel":
+                    self._cancelled.add(int(request["params"]["id"]))
+                else:
+                    self._requests.put(request)
+        except (ValueError, KeyError, TypeError, OSError):
+            print("engine: the conversation broke off", file=sys.stderr)
+        os._exit(0)  # nobody listens any more; a computation on the other thread must not keep the process
+
+    def _answer(self, request: Json) -> None:
+        head = {"id": request.get("id"), "run": request.get("run")}
+        try:
+            result, payload = self._perform(request, self._watch(head))
+        except Exception as error:  # a failed request must not end the engine
+            self._channel.send(head | {"ok": False, "error": {"kind": kind_of(error), "message": line_of(error)}})
+        else:
+            self._channel.send(head | {"ok": True, "result": result}, payload)
+        self._cancelled.discard(request.get("id", -1))
+
+    def _perform(self, request: Json, watch: Callable[[int, int, str], None]) -> tuple[Any, bytes | memoryview]:
+        session, method, params = self._session, request.get("method"), request.get("params") or {}
+        assert session is not None
+        watch(0, 1, str(method))
+        match method:
+            case "open":
+                return session.open(params, watch), b""
+            case "window":
+                return session.window(params["address"])
+            case "top":
+                return session.top(params["address"], int(params.get("k", 10))), b""
+            case "checks":
+                return session.checks(params.get("site"), watch), b""
+            case "models":
+                return session.models(), b""
+            case "save":
+                return session.save(Path(params["path"]), bool(params.get("force", False))), b""
+            case "shutdown":
+                return {}, b""
+        raise LayerstepError(f"the engine knows no method {display(str(method))!r}")
+
+    def _watch(self, head: Json) -> Callable[[int, int, str], None]:
+        """Reports progress now and then, and stops the work of a request that was cancelled."""
+        last = time.monotonic()
+
+        def watch(done: int, total: int, what: str) -> None:
+            nonlocal last
+            if head["id"] in self._cancelled:
+                raise Cancelled("cancelled")
+            if (now := time.monotonic()) - last > PROGRESS_SECONDS:
+                last = now
+                self._channel.send({"event": "progress", **head, "done": done, "total": total, "what": what})
+
+        return watch
+
+
+def kind_of(error: Exception) -> str:
+    """The error's name in an answer; every way of running out of memory is one."""
+    name = type(error).__name__
+    return "OutOfMemory" if name in ("MemoryError", "OutOfMemoryError") or "allocate memory" in str(error) else name
+
+
+def line_of(error: Exception) -> str:
+    """One printable line of an error."""
+    text = display(" ".join(str(error).split())) or type(error).__name__
+    if isinstance(error, LayerstepError):
+        return text
+    if kind_of(error) == "OutOfMemory":
+        return "out of memory; shorten the prompt or keep less"
+    return f"{type(error).__name__}: {text}"[:300]
+
+
+def main() -> None:
+    """Speak frames on stdin and stdout. Whatever else prints to stdout goes to stderr."""
+    from engine.runtime import prepare
+
+    prepare()
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        Service(sys.stdin.buffer, out).serve()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""The engine as a process: frames, order, cancelling, failures, and that what it says is what the API says."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine import Model, ModelConfig, build_program, trace
+from engine.browse import Session, summary
+from engine.errors import AddressError, LayerstepError
+from engine.service import Channel, kind_of, line_of, receive
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small random model in layerstep's own format, without a tokenizer."""
+    from safetensors.torch import save_file
+
+    config = ModelConfig(
+        name="tiny", d_vocab=50, d_model=24, n_layers=2, n_heads=4, n_kv_heads=2, d_head=8, d_mlp=32, n_ctx=64,
+        positions="rotary", norm="rms", activation="silu", gated=True,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    path.mkdir()
+    weights = {name: torch.randn(shape) for name, shape in build_program(config).params.items()}
+    save_file(weights, path / "model.safetensors")
+    raw = {"model_type": "layerstep", "format_version": 1} | config.to_json()
+    (path / "config.json").write_text(json.dumps(raw))
+    return path
+
+
+class Engine:
+    """A real engine process, spoken to synchronously."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "engine.service"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self.count = 0
+
+    def send(self, method: str, run: int = 1, **params: object) -> int:
+        self.count += 1
+        assert self.process.stdin
+        Channel(self.process.stdin).send({"id": self.count, "run": run, "method": method, "params": params})
+        return self.count
+
+    def next(self) -> tuple[dict, bytes]:
+        assert self.process.stdout
+        header = receive(self.process.stdout)
+        assert header is not None
+        return header, self.process.stdout.read(header.get("bytes", 0))
+
+    def answer(self, to: int) -> tuple[dict, bytes]:
+        while True:
+            header, payload = self.next()
+            if header.get("id") == to and "ok" in header:
+                return header, payload
+
+    def ask(self, method: str, **params: object) -> tuple[dict, bytes]:
+        header, payload = self.answer(self.send(method, **params))
+        assert header["ok"], header
+        return header["result"], payload
+
+
+@pytest.fixture
+def engine():
+    speaking = Engine()
+    yield speaking
+    speaking.process.kill()
+    speaking.process.communicate()
+
+
+def test_hello_comes_before_torch_and_ready_after(engine: Engine) -> None:
+    assert engine.next()[0] == {"event": "hello"}
+    ready = engine.next()[0]
+    assert ready["event"] == "ready"
+    assert ready["torch"] == torch.__version__
+
+
+def test_a_whole_conversation(engine: Engine, folder: Path, tmp_path: Path) -> None:
+    ids = [3, 1, 4, 1, 5, 9, 2, 6]
+    opened, _ = engine.ask("open", model=str(folder), prompt=ids)
+    assert [t["id"] for t in opened["tokens"][0]] == ids
+    result, payload = engine.ask("window", address="blocks.1.attn.pattern[b=0,h=3,q=2:5]@0")
+    assert result["axes"] == ["query", "key"]
+    assert result["shape"] == [3, 8]
+    assert result["full_shape"] == [8, 8]
+    from engine import load_model
+
+    expected = trace(load_model(folder), ids)["blocks.1.attn.pattern"][0, 3, 2:5]
+    got = np.frombuffer(payload, "<f4").reshape(result["shape"])
+    np.testing.assert_allclose(got, expected.numpy(), atol=1e-6)
+    assert len(engine.ask("top", address="logits[b=0,p=7]@0", k=3)[0]["rows"]) == 3
+    assert all(row["ok"] for row in engine.ask("checks")[0]["rows"])
+    saved, _ = engine.ask("save", path=str(tmp_path / "t.safetensors"))
+    assert Path(saved["path"]).stat().st_size == saved["size"]
+    reopened, _ = engine.ask("open", file=saved["path"])
+    assert reopened["file"] == saved["path"]
+    assert engine.ask("window", address="blocks.0.attn.pattern[b=0,h=0]@0")[0]["shape"] == [8, 8]
+
+
+def test_a_failed_request_is_one_line_and_the_engine_goes_on(engine: Engine, folder: Path) -> None:
+    for params in ({"model": "/no/such"}, {"model": str(folder), "prompt": "text"}, {"model": str(folder), "prompt": []}):
+        header, _ = engine.answer(engine.send("open", **params))
+        assert not header["ok"]
+        assert "\n" not in header["error"]["message"]
+    header, _ = engine.answer(engine.send("window", address="nonsense"))
+    assert header["error"]["kind"] == "LayerstepError"
+    engine.ask("open", model=str(folder), prompt=[1, 2])
+    for address in ("nonsense", "blocks.9.attn.q", "blocks.0.attn.q[h=99]", "blocks.0.attn.q[z=1]", "tokens@7"):
+        assert engine.answer(engine.send("window", address=address))[0]["error"]["kind"] == "AddressError"
+    assert engine.answer(engine.send("juggle"))[0]["error"]["kind"] == "LayerstepError"
+    assert engine.answer(engine.send("window"))[0]["error"]["kind"] == "KeyError"
+
+
+def test_a_request_that_waits_can_be_cancelled(engine: Engine, folder: Path) -> None:
+    first = engine.send("open", model=str(folder), prompt=list(range(40)))
+    second = engine.send("checks")
+    engine.send("cancel", id=second)
+    assert engine.answer(first)[0]["ok"]
+    assert engine.answer(second)[0]["error"]["kind"] == "Cancelled"
+
+
+def test_the_end_of_the_input_ends_the_process(engine: Engine) -> None:
+    assert engine.process.stdin
+    engine.process.stdin.close()
+    assert engine.process.wait(timeout=10) == 0
+    engine.process.stdin = None
+
+
+def test_garbage_ends_the_process_without_a_traceback(engine: Engine) -> None:
+    assert engine.process.stdin
+    engine.process.stdin.write(b"\xff\xff\xff\xff garbage")
+    engine.process.stdin.flush()
+    _, err = engine.process.communicate(timeout=10)
+    assert engine.process.returncode == 0
+    assert b"Traceback" not in err
+
+
+def test_frames_survive_any_text() -> None:
+    out = io.BytesIO()
+    Channel(out).send({"text": "\ud83d \x1b[31m \u202e"}, b"\x00\x01")
+    out.seek(0)
+    assert receive(out) == {"text": "\ud83d \x1b[31m \u202e", "bytes": 2}
+    assert out.read() == b"\x00\x01"
+    assert receive(io.BytesIO(b"")) is None
+    with pytest.raises(ValueError, match="frame"):
+        receive(io.BytesIO(struct.pack(">I", 2**31)))
+
+
+def test_errors_are_one_printable_line() -> None:
+    assert line_of(ValueError("a\nb\x1b[0m")) == "ValueError: a b␛[0m"
+    assert kind_of(MemoryError()) == "OutOfMemory"
+    assert line_of(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")).startswith("out of memory")
+
+
+def test_the_summary_tells_every_step_and_is_json(folder: Path) -> None:
+    from engine import load_model
+
+    t = trace(load_model(folder), [1, 2, 3])
+    told = json.loads(json.dumps(summary(t), allow_nan=False))
+    assert [s["site"] for s in told["steps"]][-1] == "probs"
+    assert {s["site"] for s in told["steps"]} == {s.name for s in t.program.sites if "past" not in s.axes}
+    for step in told["steps"]:
+        assert step["title"]
+        assert step["story"]
+        assert tuple(step["shape"]) == tuple(t[step["site"]].shape)
+        assert step["dtype"] == str(t[step["site"]].dtype).removeprefix("torch.")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_statistics_count_what_is_not_finite(value: float) -> None:
+    config = ModelConfig(name="x", d_vocab=8, d_model=4, n_layers=1, n_heads=1, d_head=4, d_mlp=4, n_ctx=8)
+    weights = {n: torch.ones(s) for n, s in build_program(config).params.items()}
+    weights["embed.weight"] = torch.arange(32.0).view(8, 4)
+    weights["embed.weight"][3, 2] = value
+    session = Session()
+    session._trace = trace(Model.from_weights(config, weights), [3, 1])
+    result, _ = session.window("embed[b=0]")
+    row = torch.tensor([12.0, 13, 15, 4, 5, 6, 7])
+    stats = result["stats"]
+    assert stats["nonfinite"] == 1
+    assert stats["masked"] == 0
+    assert (stats["min"], stats["max"], stats["count"]) == (4, 15, 7)
+    assert stats["mean"] == pytest.approx(float(row.mean()))
+    assert stats["std"] == pytest.approx(float(row.std(correction=0)))
+    assert session.window("blocks.0.attn.masked[b=0,h=0]")[0]["stats"]["masked"] == 1
+    top = session.top("logits[p=0]", 5)
+    assert top["rows"] == [] or top["nonfinite"] == 0
+
+
+def test_a_window_larger_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    from engine import load_model
+
+    monkeypatch.setattr("engine.browse.MAX_CELLS", 10)
+    session = Session()
+    with pytest.raises(LayerstepError, match="no trace"):
+        _ = session.trace
+    session._trace = trace(load_model(folder), [1, 2, 3, 4])
+    with pytest.raises(AddressError, match="16 cells"):
+        session.window("blocks.0.attn.scores[b=0,h=0]")
+    assert session.window("blocks.0.attn.scores[b=0,h=0,q=0:2]")[0]["stats"]["count"] == 16
