@@ -65,17 +65,16 @@ class ModelConfig:
             fill(self, "final_norm", self.norm_place == "pre")
         for key in ("d_vocab", "d_model", "n_heads", "n_kv_heads", "d_head", "d_mlp", "n_ctx"):
             if not 1 <= getattr(self, key) <= 2**31:
-                raise ConfigError(f"{self.name}: {key} is {getattr(self, key)}; it must be a positive number")
-        if not 0 <= self.n_layers <= 4096:
-            raise ConfigError(f"{self.name}: n_layers is {self.n_layers}; it must be between 0 and 4096")
+                raise ConfigError(f"{self.name}: {key} is {str(getattr(self, key))[:40]}; it must be between 1 and 2^31")
+        if not 1 <= self.n_layers <= 4096:
+            raise ConfigError(f"{self.name}: n_layers is {str(self.n_layers)[:40]}; it must be between 1 and 4096")
         if self.n_heads % self.kv_heads:
             raise ConfigError(f"{self.name}: n_heads {self.n_heads} is no multiple of n_kv_heads {self.kv_heads}")
         if self.positions == "rotary" and self.d_head % 2:
             raise ConfigError(f"{self.name}: rotary positions turn pairs of dimensions, but d_head is {self.d_head}")
-        if not self.norm_eps >= 0 or not self.rotary_theta > 0:
-            raise ConfigError(
-                f"{self.name}: norm_eps {self.norm_eps} and rotary_theta {self.rotary_theta} must be positive"
-            )
+        for key, least in (("norm_eps", 0.0), ("rotary_theta", 1e-30)):
+            if not least <= (value := getattr(self, key)) <= 1e30:  # what float32 can work with
+                raise ConfigError(f"{self.name}: {key} is {str(value)[:40]}; it must be between {least:g} and 1e30")
 
     @property
     def kv_heads(self) -> int:

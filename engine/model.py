@@ -51,7 +51,7 @@ class Model:
     def from_weights(
         cls, config: ModelConfig, weights: Mapping[str, Tensor], tokenizer: Tokenizer | None = None
     ) -> Model:
-        """A model from weights at hand, under the program's names. Raises CheckpointError where one is missing or misfits."""
+        """A model from weights at hand, under the program's names. Raises CheckpointError where one does not fit."""
         program = build_program(config)
         for name, shape in program.params.items():
             if name not in weights:

@@ -49,13 +49,15 @@ class Program:
     """The forward pass: ``inputs`` that are given, ``steps`` in order, ``params`` with their shapes.
 
     ``edges`` are the sites from which every other can be had by running one block again: the residual stream
-    between the blocks, and the logits. A step reads only inputs and sites written before it, and no site is written twice.
+    between the blocks, and the logits. A step reads only inputs and sites written before it, and no
+    site is written twice.
     """
 
     inputs: tuple[Site, ...]
     steps: tuple[Step, ...]
     params: Mapping[str, Shape]
     edges: tuple[str, ...] = ()
+    n_params: int = field(init=False)
     _by_site: dict[str, Step] = field(init=False, repr=False)
     _schedules: dict[object, tuple[Planned, ...]] = field(init=False, repr=False, default_factory=dict)
 
@@ -70,6 +72,7 @@ class Program:
             known.add(step.site.name)
             by_site[step.site.name] = step
         object.__setattr__(self, "_by_site", by_site)
+        object.__setattr__(self, "n_params", sum(prod(shape) for shape in self.params.values()))
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -136,11 +139,6 @@ class Program:
             for s in self.steps
             if s.on_path
         )
-
-    @property
-    def n_params(self) -> int:
-        """The number of weights."""
-        return sum(prod(shape) for shape in self.params.values())
 
 
 class _Builder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Int
@@ -21,7 +22,12 @@ from engine.runtime import available_memory
 from engine.text import Token, clean_prompt, display
 from engine.traces import Pass, Trace
 
+NEVER_REFUSED = 32 * 1024 * 1024
+"""Bytes that a run may take without asking how much memory is free; asking takes longer than a small pass."""
+
 Prompt = str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]] | Int[Tensor, "*batch pos"]
+
+NO_PROMPT = "a prompt is text, token ids, or a list of either"
 
 
 def trace(
@@ -53,7 +59,13 @@ def extend(
     """A new trace with one more pass: ``tokens`` after the prompt of ``before``, on its cached keys and values."""
     if len(before.tokens) != 1:
         raise PromptError("a trace of a batch cannot be extended; trace each prompt alone")
-    rows = [_tokens_of_ids(model, tokens)]
+    if not model.config.causal:
+        raise PromptError(f"{model.name} looks both ways, so new tokens would change what earlier ones saw; trace anew")
+    if replace(before.config, name=model.name) != model.config or before.dtype is not model.dtype:
+        raise PromptError(f"the trace is of another model, {display(before.config.name)}; extend it with its own")
+    rows = [_tokens_of_ids(model, tokens, before.tokens[0])]
+    if not rows[0]:
+        raise PromptError("there are no tokens to extend the trace with; give at least one")
     kernel = before.passes[-1].info.kernel
     return _record(model, rows, before.prompt, list(before.notices), before, keep, kernel, None, None, watch)
 
@@ -81,10 +93,10 @@ def _record(
     notices += _check_length(model.config, start + length)
     for row in rows:
         _check_ids(model.config, [token.id for token in row])
-    limit = available_memory(model.device) if max_memory is None else max_memory
     sizes = model.config.axis_sizes(len(rows), length, start)
     plan = plan_pass(model.program, sizes, model.dtype.itemsize, keep)
-    if plan.peak > limit:
+    if max_memory is not None or plan.peak > NEVER_REFUSED:
+        limit = available_memory(model.device) if max_memory is None else max_memory
         cheaper = plan_pass(model.program, sizes, model.dtype.itemsize, "residual") if keep != "residual" else None
         refuse_if_too_large(plan, cheaper, f"recording {len(rows)} × {length} tokens", limit)
     given = _inputs(model, rows, before, positions)
@@ -131,11 +143,16 @@ def _inputs(
     start, length = before.length if before else 0, max(map(len, rows))
     pad = _pad(model).id
     ids = [[pad] * (length - len(row)) + [t.id for t in row] for row in rows]
+    most = model.config.n_ctx - 1 if model.config.positions == "learned" else 2**31
     if positions is not None:
-        if len(rows) != 1 or len(positions) != length or any(p < 0 for p in positions):
-            raise PromptError(f"positions must be {length} numbers from 0 up, one for each token of one prompt")
+        if len(rows) != 1 or len(positions) != length or any(type(p) is not int or not 0 <= p <= most for p in positions):
+            raise PromptError(f"positions must be {length} numbers in 0…{most}, one for each token of one prompt")
         places = [list(positions)]
     else:
+        if before is not None and not before.passes[-1].info.dense:  # positions were given: go on from the last
+            start = int(before.passes[-1].given["key_positions"].max()) + 1
+            if start + length - 1 > most:
+                raise PromptError(f"the next positions, {start} and on, are beyond the {most + 1} of {model.name}")
         places = [[PADDING] * (length - len(row)) + list(range(start, start + len(row))) for row in rows]
     tokens = torch.tensor(ids, dtype=torch.int64, device=model.device)
     here = torch.tensor(places, dtype=torch.int64, device=model.device)
@@ -147,6 +164,8 @@ def _tokenise(model: Model, prompt: Prompt, literal: bool) -> tuple[list[list[To
     """Rows of tokens, the prompt as text, and what to tell the user about it."""
     if isinstance(prompt, Tensor):
         prompt = prompt.tolist()
+    if not isinstance(prompt, str | Sequence):
+        raise PromptError(NO_PROMPT)
     batch = list(prompt) if not isinstance(prompt, str) and prompt and not isinstance(prompt[0], int) else [prompt]
     rows: list[list[Token]] = []
     texts: list[str] = []
@@ -175,12 +194,13 @@ def _tokens_of_text(model: Model, text: str, literal: bool) -> list[Token]:
     return model.tokenizer.encode(text, literal=literal)
 
 
-def _tokens_of_ids(model: Model, ids: Sequence[int]) -> list[Token]:
-    if not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
-        raise PromptError("a prompt is text, token ids, or a list of either")
+def _tokens_of_ids(model: Model, ids: Sequence[int], after: Sequence[Token] = ()) -> list[Token]:
+    """Tokens of ids, their text spans and glyph groups counting on from the tokens before them."""
+    if not isinstance(ids, Sequence) or not all(type(i) is int for i in ids):
+        raise PromptError(NO_PROMPT)
     _check_ids(model.config, ids)
     if model.tokenizer is not None:
-        return model.tokenizer.extend([], ids)
+        return model.tokenizer.extend(after, ids)[len(after) :]
     return [Token(i, b"", f"‹id {i}›", 0, 0) for i in ids]
 
 

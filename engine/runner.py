@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
 from engine.ops.base import PassInfo
 from engine.program import Program
+from engine.runtime import threads
 
 Watch = Callable[[int, int, str], None]
 """Called before each step with (steps done, steps in all, site); it may raise Cancelled."""
 
 
-@torch.no_grad()
+@contextlib.contextmanager
+def computing(program: Program) -> Iterator[None]:
+    """Where steps of a program run: without gradients, and always on as many threads, so that bits repeat."""
+    with threads(program.n_params), torch.no_grad():
+        yield
+
+
 def run(
     program: Program,
     weights: Mapping[str, Tensor],
@@ -31,12 +39,13 @@ def run(
     values = dict(given)
     schedule = program.schedule(wanted, given.keys())
     total = len(schedule)
-    for done, (step, drops) in enumerate(schedule):
-        if watch is not None:
-            watch(done, total, step.site.name)
-        tensors = [values[name] for name in step.reads]
-        values[step.site.name] = step.op.run(info, *tensors, *[weights[name] for name in step.params])
-        del tensors
-        for name in drops:
-            del values[name]
+    with computing(program):
+        for done, (step, drops) in enumerate(schedule):
+            if watch is not None:
+                watch(done, total, step.site.name)
+            tensors = [values[name] for name in step.reads]
+            values[step.site.name] = step.op.run(info, *tensors, *[weights[name] for name in step.params])
+            del tensors
+            for name in drops:
+                del values[name]
     return {name: values[name] for name in wanted}

@@ -1,2 +1,154 @@
-def prepare() -> None: ...
-def available_memory(device): return 2**34
+"""What has to be settled before torch starts: how threads wait, what happens to freed memory, how many threads.
+
+Imports no torch. ``prepare`` runs once before torch is imported; what the user has set in the environment stands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+SPIN = "1000"
+"""How often an idle thread of libgomp looks for work before it sleeps: some 15 µs. Its default, 5 ms, is for machines
+with nothing else to do; beside one busy core it makes a pass up to a hundred times slower."""
+WEIGHTS_PER_THREAD = 8_000_000
+"""A model's weights for each thread. Smaller products are done before a second thread has woken."""
+CGROUPS = Path("/sys/fs/cgroup")
+M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # glibc's malloc.h
+
+
+def prepare() -> None:
+    """Set how threads wait and how freed memory is kept. Called after torch is imported it does only the latter."""
+    if "torch" not in sys.modules and not os.environ.keys() & {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}:
+        os.environ["GOMP_SPINCOUNT"] = SPIN
+    _keep_freed_memory()
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc keep what is freed instead of giving it back: fresh pages are the whole cost of keeping tensors."""
+    asked = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(n.startswith("MALLOC_") for n in os.environ)
+    if asked or not _has_glibc():
+        return
+    libc = ctypes.CDLL(None)
+    libc.mallopt(M_MMAP_MAX, 0)  # large blocks too come from the heap
+    libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)  # of which up to 2 GiB is kept
+    libc.mallopt(M_ARENA_MAX, 1)  # one heap for all threads: what one frees another finds
+
+
+def _has_glibc() -> bool:
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
+    except (AttributeError, ValueError, OSError):  # Windows; macOS, musl
+        return False
+
+
+def threads_for(weights: int, at_most: int) -> int:
+    """Threads for a model of so many weights: one for a small model, which a busy neighbour then does not disturb."""
+    return max(1, min(at_most, weights // WEIGHTS_PER_THREAD))
+
+
+@contextlib.contextmanager
+def threads(weights: int) -> Iterator[None]:
+    """Run a model of so many weights on its number of threads: always the same, and never more than torch was given.
+
+    MKL rounds some products differently on another number of threads, so every run of a model goes through here.
+    """
+    import torch
+
+    given = torch.get_num_threads()
+    wanted = threads_for(weights, min(given, processors()))
+    if wanted != given:
+        torch.set_num_threads(wanted)
+    try:
+        yield
+    finally:
+        if wanted != given:
+            torch.set_num_threads(given)
+
+
+@cache
+def processors() -> int:
+    """Processors that this process may use; a container's quota counts, which torch does not know."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for group in _cgroups("cpu"):
+        quota, _, period = _text(group / "cpu.max").partition(" ")
+        quota, period = quota or _text(group / "cpu.cfs_quota_us"), period or _text(group / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit() and int(period):
+            found = min(found, -(-int(quota) // int(period)))
+    return max(1, found)
+
+
+def available_memory(device: torch.device | str) -> int:
+    """Bytes that a run on ``device`` can still have, what torch or the allocator holds unused included."""
+    kind = str(device).partition(":")[0]
+    if kind == "cpu":
+        return _free_host_memory() + _held_free()
+    import torch
+
+    if kind == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
+    if kind == "mps":
+        return max(0, torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
+    raise ValueError(f"no memory is known of device {kind!r}")
+
+
+def _free_host_memory() -> int:
+    """Free bytes of this machine, or of the container that this process is in."""
+    import psutil  # type: ignore[import-untyped]
+
+    free = int(psutil.virtual_memory().available)
+    for group in _cgroups("memory"):
+        for limit, used, cache_name in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            bound, now = _text(group / limit), _text(group / used)
+            if bound.isdigit() and now.isdigit():
+                stat = dict(line.split(" ", 1) for line in _text(group / "memory.stat").splitlines() if " " in line)
+                free = min(free, max(0, int(bound) - int(now) + int(stat.get(cache_name, 0))))
+    return free
+
+
+def _held_free() -> int:
+    """Bytes that glibc holds free for this process."""
+    if not _has_glibc() or not hasattr(libc := ctypes.CDLL(None), "mallinfo2"):
+        return 0
+    libc.mallinfo2.restype = _MallInfo
+    return int(libc.mallinfo2().fordblks)
+
+
+class _MallInfo(ctypes.Structure):
+    """glibc's struct mallinfo2: ten sizes, the ninth of which is the free bytes."""
+
+    _fields_ = [
+        *((f"field{i}", ctypes.c_size_t) for i in range(8)),
+        ("fordblks", ctypes.c_size_t),
+        ("keepcost", ctypes.c_size_t),
+    ]
+
+
+def _cgroups(controller: str) -> Iterator[Path]:
+    """The folders of this process's control groups, innermost first, under version 2 and 1 alike."""
+    for line in _text(Path("/proc/self/cgroup")).splitlines():
+        number, controllers, path = line.split(":", 2)
+        root = CGROUPS if number == "0" else CGROUPS / controller
+        if number == "0" or controller in controllers.split(","):
+            inner = root / path.lstrip("/")
+            yield from (inner, *(folder for folder in inner.parents if folder.is_relative_to(root)))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except (OSError, ValueError):
+        return ""

@@ -16,7 +16,7 @@ from engine.config import ModelConfig
 from engine.errors import AddressError, NotKeptError
 from engine.ops.base import PassInfo, at_least_float32
 from engine.program import Program
-from engine.runner import run
+from engine.runner import computing, run
 from engine.sites import Address, Span, normalise
 from engine.text import Token, tokens_to_json
 
@@ -106,8 +106,8 @@ class Trace:
         return self.length
 
     def __repr__(self) -> str:
-        rows, kernel = len(self.tokens), "+".join(self.kernels)
-        return f"<Trace {self.config.name}: {rows} × {self.length} tokens, {len(self.passes)} passes, {self.device}, {kernel}>"
+        tokens, passes, kernel = f"{len(self.tokens)} × {self.length} tokens", len(self.passes), "+".join(self.kernels)
+        return f"<Trace {self.config.name}: {tokens}, {passes} passes, {self.device}, {kernel}>"
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Trace:
         site = self.program.site(name)
         sizes = self.sizes(len(self.passes) - 1 if at is None else at)
         if at is None:
-            sizes |= {"pos": self.length, "query": self.length}
+            sizes |= {"pos": self.length, "query": self.length, "past": 0}
         return self.program.shape(site, sizes)
 
     def site(self, name: str, at: int) -> Tensor:
@@ -198,7 +198,7 @@ class Trace:
             )
             for i, read in enumerate(step.reads)
         ]
-        with torch.no_grad():
+        with computing(self.program):
             result = step.op.run(self._pass(at).info, *reads, *(self.weight(p) for p in step.params))
         inner = {axis: (a - own.get(axis, (0, 0))[0], b - own.get(axis, (0, 0))[0]) for axis, (a, b) in window.items()}
         return _narrow(result, axes, inner)
@@ -263,11 +263,11 @@ class Trace:
     # -- what people ask ---------------------------------------------------------------------------------------
 
     def top(self, k: int = 5, *, pos: int = -1, row: int = 0) -> list[Candidate]:
-        """The ``k`` most probable next tokens after a position. Empty where the logits there hold a NaN."""
+        """The ``k`` most probable next tokens after a position. Empty where the logits there hold a NaN or +∞."""
         logits = at_least_float32(self[f"logits[b={row},p={pos}]"])  # [d_vocab]
-        if bool(logits.isnan().any()):
-            return []
         probs = logits.softmax(-1)
+        if bool(probs.isnan().any()):
+            return []
         best = probs.topk(min(k, probs.numel()))
         return [
             Candidate(i, self.label(i), p, float(logits[i]))
@@ -358,7 +358,7 @@ def _narrow(tensor: Tensor, axes: tuple[str, ...], window: Window) -> Tensor:
 
 
 def _aligned(axis: str, span: tuple[int, int], config: ModelConfig) -> tuple[int, int]:
-    """A range of query heads widened to whole groups, so that each group finds its key-value head; one head stays one."""
+    """A range of query heads widened to whole groups, so that each finds its key-value head; one head stays one."""
     start, stop = span
     group = config.group
     if axis != "head" or stop - start == 1:

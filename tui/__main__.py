@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the arguments and open the app; returns the exit code."""
+    from tui.start import run
+
+    words = list(sys.argv[1:] if argv is None else argv)
+    if len(words) < 2 and not any(word.startswith("-") for word in words):
+        return run(*words)  # the usual way in, without the parser
+    import argparse
+
     parser = argparse.ArgumentParser(prog="python -m tui", description="Walk through a transformer's forward pass.")
     parser.add_argument("prompt", nargs="?", help="the text to walk through (also read from a pipe)")
     parser.add_argument("--model", help="a sample, a folder or a hub id (default: modern)")
     parser.add_argument("--at", metavar="ADDRESS", help="where to start, e.g. blocks.2.attn.pattern[h=3,q=9]")
     parser.add_argument("--open", metavar="FILE", dest="file", help="a saved trace instead of a prompt")
-    given = parser.parse_args(argv)
-
-    from tui.start import run
-
+    given = parser.parse_args(words)
     return run(prompt=given.prompt, model=given.model, address=given.at, file=given.file)
 
 

@@ -1,26 +1,24 @@
-"""The engine's process and the pipes to it.
-
-The process is started the moment a ``ProcessLink`` is made (before textual is imported), and read from the event
-loop once ``attach`` is called. An engine on another machine is another command.
-"""
+"""The pipes to the engine's process, read and written by the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import subprocess
-import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
+from tui.spawn import start_engine
 from tui.wire import Header, WireError, read_frame
 
 OnFrame = Callable[[Header, bytes], None]
 OnGone = Callable[[str], None]
 
-ENGINE = (sys.executable, "-m", "engine.service")
 KEPT_LINES = 200
+_TELLING = re.compile(r"(\w+\.)*\w*(Error|Exception)\b|Fatal |.*\b(error|killed)\b", re.IGNORECASE)
+"""Lines of stderr that say why a process ended, better than its very last line does."""
 
 
 class Link(Protocol):
@@ -42,15 +40,8 @@ class Link(Protocol):
 class ProcessLink:
     """An engine as a child process, over stdin, stdout and stderr."""
 
-    def __init__(self, command: Sequence[str] = ENGINE) -> None:
-        self._process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-        )
+    def __init__(self, process: subprocess.Popen[bytes] | None = None) -> None:
+        self._process = process or start_engine()
         self._words: deque[str] = deque(maxlen=KEPT_LINES)
         self._waiting: list[bytes] = []
         self._input: asyncio.WriteTransport | None = None
@@ -146,5 +137,6 @@ class ProcessLink:
 
     def _last_words(self) -> str:
         code = self._process.poll()
+        told = [word for word in self._words if _TELLING.match(word)] or list(self._words)
         end = "ended" if code is None else f"ended with signal {-code}" if code < 0 else f"ended with code {code}"
-        return f"the engine {end}" + (f": {self._words[-1].strip()}" if self._words else "")
+        return f"the engine {end}" + (f": {told[-1].strip()}" if told else "")

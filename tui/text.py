@@ -18,9 +18,9 @@ def foreign(text: object) -> str:
 
 
 @lru_cache(maxsize=16384)
-def fit(text: str, width: int) -> str:
+def fit(text: str, width: int, cut: str = "…") -> str:
     """Exactly ``width`` cells, cut with … or padded."""
-    return _fit(text[: max(LONGEST, width)], width) if width > 0 else ""
+    return _fit(text[: max(LONGEST, width)], width, cut) if width > 0 else ""
 
 
 @lru_cache(maxsize=16384)

@@ -61,7 +61,7 @@ def _run(args: list[str]) -> int:
         command: click.Command = Layerstep()
     else:
         from engine.cli.walk import command
-    with command.make_context("layerstep", args) as context:
+    with command.make_context("layerstep", list(args)) as context:
         return int(command.invoke(context) or 0)
 
 

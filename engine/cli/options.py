@@ -23,27 +23,22 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t"))}
 
 
-class Size(click.ParamType):
-    """Bytes: 2G, 512M, 1.5GiB or a plain number; K, M, G and T are powers of 1024."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        found = _SIZE.fullmatch(str(value).strip())
-        if not found:
-            self.fail(f"{value!r} is no size; write e.g. 2G, 512M or a number of bytes", param, ctx)
-        return int(float(found[1]) * _UNITS[found[2].lower()])
+def size_of(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Bytes from 2G, 512M, 1.5GiB or a plain number; K, M, G and T are powers of 1024."""
+    if value is None:
+        return None
+    found = _SIZE.fullmatch(value.strip())
+    if not found:
+        raise click.BadParameter(f"{value!r} is no size; write e.g. 2G, 512M or a number of bytes", ctx, param)
+    return int(float(found[1]) * _UNITS[found[2].lower()])
 
 
-def command(**settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
+def command(name: str, help: str) -> Callable[[Callable[..., Any]], click.Command]:
     """A command with what all have: -h and --debug."""
 
     def make(function: Callable[..., Any]) -> click.Command:
         debug = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
-        names = {"help_option_names": ["-h", "--help"]}
-        return click.command(context_settings=names, **settings)(debug(function))
+        return click.command(name, help=help, context_settings={"help_option_names": ["-h", "--help"]})(debug(function))
 
     return make
 
@@ -69,7 +64,10 @@ def recording_options(function: F) -> F:
         click.option("--device", metavar="DEVICE", default="auto", help="auto, cpu, cuda or mps."),
         click.option("--dtype", type=click.Choice(DTYPES), default="auto", help="Default: the model file's own."),
         click.option(
-            "--max-memory", type=Size(), metavar="SIZE", help="Refuse a run above this, e.g. 2G. Default: what is free."
+            "--max-memory",
+            callback=size_of,
+            metavar="SIZE",
+            help="Refuse a run above this, e.g. 2G. Default: what is free.",
         ),
         click.option("--literal", is_flag=True, help="Read special tokens in PROMPT as ordinary text."),
     )

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from engine.errors import LayerstepError
@@ -16,7 +16,7 @@ from engine.text import display
 
 
 def safe_streams() -> None:
-    """A closed standard stream becomes /dev/null, so that no file takes its number; what an encoding lacks is escaped."""
+    """A closed stream becomes /dev/null, so that no file takes its number; what an encoding lacks is escaped."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -32,14 +32,12 @@ def safe_streams() -> None:
 
 def say(*lines: str) -> None:
     """Print lines of a result; foreign text in them becomes printable."""
-    out = _stdout()
-    out.write("".join(display(line) + "\n" for line in lines))
+    _write("".join(display(line) + "\n" for line in lines))
 
 
 def say_json(data: object) -> None:
     """Print a result as JSON (RFC 8259); NaN and ±∞ are the strings of `plain`."""
-    out = _stdout()
-    out.write(json.dumps(plain(data), allow_nan=False, indent=None) + "\n")
+    _write(json.dumps(plain(data), allow_nan=False) + "\n")
 
 
 def say_error(*lines: str, prefix: str = "layerstep: ") -> None:
@@ -69,13 +67,8 @@ def plain(value: Any) -> Any:
 def flush() -> None:
     """Write what is buffered now, while an error can still be told."""
     if sys.stdout is not None:
-        try:
+        with _told():
             sys.stdout.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            give_up_stdout()
-            raise LayerstepError(f"stdout cannot be written: {error.strerror or error}") from None
 
 
 def give_up_stdout() -> None:
@@ -87,7 +80,20 @@ def give_up_stdout() -> None:
             os.close(null)
 
 
-def _stdout() -> Any:
+def _write(text: str) -> None:
     if sys.stdout is None:
         raise LayerstepError("stdout is closed, so there is nowhere to print")
-    return sys.stdout
+    with _told():
+        sys.stdout.write(text)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """An error of stdout as a LayerstepError; a reader that went away stays BrokenPipeError."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        give_up_stdout()
+        raise LayerstepError(f"stdout cannot be written: {error.strerror or error}") from None

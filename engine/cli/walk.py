@@ -11,7 +11,7 @@ from engine.cli.options import command as make_command
 from engine.errors import LayerstepError
 
 APP = "tui.start"
-"""The app, by name: it stands on the engine and not the other way round, so nothing here imports it before it is asked for."""
+"""The app, by name: it stands on the engine and not the other way round, so nothing here imports it."""
 
 
 def open_app(prompt: str | None, model: str | None, address: str | None, file: str | None) -> int:

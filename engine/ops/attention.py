@@ -180,7 +180,7 @@ class Softmax(Op):
     def run(
         self, info: PassInfo, masked: Float[Tensor, "batch head query key"]
     ) -> Float[Tensor, "batch head query key"]:
-        return masked.softmax(-1).masked_fill(no_key(masked), 0.0)
+        return masked.softmax(-1).masked_fill_(no_key(masked), 0.0)
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 4 * prod(out)

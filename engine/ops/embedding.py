@@ -102,7 +102,7 @@ class SinusoidalPositions(Op):
         even = torch.arange(0, self.d_model, 2, device=positions.device, dtype=torch.float32)  # [d_model / 2]
         angle = positions.clamp(min=0).float()[..., None] / 10_000 ** (even / self.d_model)  # [batch pos d_model/2]
         table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)  # [batch pos d_model (+1 if odd)]
-        return table[..., : self.d_model].to(info.dtype)
+        return table[..., : self.d_model].contiguous().to(info.dtype)
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 2 * out[0] * out[1] * out[2]

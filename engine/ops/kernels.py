@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from math import isfinite
 
 import torch
 from jaxtyping import Bool, Float
@@ -49,6 +50,12 @@ def fused_attention(
     if repeat:
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
     gqa = group > 1 and not repeat
+    if name == "flash" and q.is_cpu and not (_is_finite(q) and _is_finite(k)):
+        # torch's CPU kernel may turn a NaN or infinite score into zeros; the plain one keeps it visible.
+        info.ran.add("math")
+        with sdpa_kernel(SDPBackend.MATH):
+            z = scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=gqa)
+        return z.transpose(1, 2)
     info.ran.add(name)
     if info.kernel == "auto":
         z = scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=gqa)
@@ -56,6 +63,11 @@ def fused_attention(
         with sdpa_kernel(BACKENDS[name]):
             z = scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=gqa)
     return z.transpose(1, 2)  # [batch pos head d_head]
+
+
+def _is_finite(x: Tensor) -> bool:
+    """Whether a tensor on the CPU holds neither NaN nor ±∞, by its sum alone."""
+    return isfinite(x.sum(dtype=torch.float32).item())
 
 
 def _choose(kernel: str, q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool) -> tuple[str, bool]:

@@ -1,3 +1,128 @@
-from torch.nn.functional import linear
+"""y = x Wᵀ + b, by whichever of torch's two float32 kernels is the faster on this CPU.
 
-__all__ = ["linear"]
+``F.linear`` calls MKL, which runs at half speed on processors that are not Intel's; oneDNN's kernel does not, but
+costs 10 µs a call and half a millisecond for each new shape. So small products always go to ``F.linear``, and so do
+all other dtypes and devices, for which ``F.linear`` is oneDNN or the GPU's own already. For large float32 products one
+question is left, whether oneDNN is the faster here: it is measured once per machine (about 10 ms) and remembered.
+Within a process a product of one size always takes the same kernel, so that what is derived equals what was recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+SMALLEST = 3_000_000
+"""Multiply-adds from which on oneDNN's speed outweighs what a call costs."""
+WORTH_IT = 0.9
+"""oneDNN's share of F.linear's time below which it is taken; measured shares are near 0.5 or near 1."""
+
+Backend = Literal["torch", "onednn"]
+_lock = Lock()
+
+
+def linear(
+    x: Float[Tensor, "*rows d_in"], weight: Float[Tensor, "d_out d_in"], bias: Float[Tensor, " d_out"] | None = None
+) -> Float[Tensor, "*rows d_out"]:
+    """y = x Wᵀ + b over the last axis; any strides, no copy of the weight, true float32."""
+    size = x.numel() * weight.shape[0]
+    if size >= SMALLEST and weight.dtype is x.dtype and backend(size, x.dtype, x.device) == "onednn":
+        differentiated = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+        if not differentiated:  # oneDNN's kernel has no derivative
+            return _onednn(x, weight, bias)
+    return F.linear(x, weight, bias)
+
+
+def backend(size: int, dtype: torch.dtype, device: torch.device) -> Backend:
+    """The kernel for a product of ``size`` = rows × d_in × d_out multiply-adds; the answer never changes."""
+    if size < SMALLEST or dtype is not torch.float32 or device.type != "cpu":
+        return "torch"
+    with _lock:
+        return "onednn" if _onednn_wins() else "torch"
+
+
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return y
+
+
+@cache
+def _onednn_wins() -> bool:
+    """Whether large products go to oneDNN: as LAYERSTEP_LINEAR says (torch, onednn), else as measured."""
+    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return False
+    if (forced := os.environ.get("LAYERSTEP_LINEAR")) in ("torch", "onednn"):
+        return forced == "onednn"
+    file, machine = _cache_file(), _machine()
+    shares = _read(file)
+    if machine not in shares:
+        shares[machine] = round(_measure(), 3)
+        _write(file, shares)
+    return shares[machine] < WORTH_IT
+
+
+def _measure() -> float:
+    """oneDNN's time as a share of F.linear's, on one thread, for 64 rows and a weight of 768 × 768."""
+    x, weight = torch.full((64, 768), 0.5), torch.full((768, 768), 0.5)  # no random numbers: the seed is the user's
+    kernels: tuple[Callable[[Tensor, Tensor, None], Tensor], ...] = (_onednn, F.linear)
+    best = [float("inf")] * 2
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # so that busy neighbours do not matter; on more threads the share is the same
+    for turn in range(8):
+        for i, kernel in enumerate(kernels):
+            start = time.perf_counter()
+            kernel(x, weight, None)
+            if turn:  # the first turn prepares
+                best[i] = min(best[i], time.perf_counter() - start)
+    torch.set_num_threads(threads)
+    return best[0] / best[1]
+
+
+def _machine() -> str:
+    """What the measured share depends on."""
+    cpu = platform.processor()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
+    return f"torch {torch.__version__}, {cpu}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _cache_file() -> Path:
+    folder = os.environ.get("LAYERSTEP_CACHE")
+    if folder is None:
+        from platformdirs import user_cache_path  # only where something is measured
+
+        return user_cache_path("layerstep") / "linear.json"
+    return Path(folder) / "linear.json"
+
+
+def _read(file: Path) -> dict[str, float]:
+    """Shares by machine; what is no share is left out, and a file that cannot be read holds none."""
+    try:
+        held: Any = json.loads(file.read_text())
+        return {name: share for name, share in held.items() if isinstance(share, float) and 0 < share < 1000}
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
+
+
+def _write(file: Path, shares: dict[str, float]) -> None:
+    """Whole or not at all; where it cannot be written, the next process measures again."""
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=".linear", delete=False) as part:
+            json.dump(shares, part, indent=1)
+        os.replace(part.name, file)

@@ -25,4 +25,4 @@ def attention_mask(
 
 def no_key(scores: Tensor) -> Bool[Tensor, "... query 1"]:
     """True for the rows of masked scores [… query key] that may attend to nothing."""
-    return (scores == -torch.inf).all(-1, keepdim=True)
+    return scores.amax(-1, keepdim=True) == -torch.inf

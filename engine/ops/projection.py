@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from engine.ops.base import Op, PassInfo, Shape, Text, times
+from engine.ops.base import Op, PassInfo, Shape, Text, at_least_float32, times
 from engine.ops.linear import linear
 
 Role = Literal["query", "key", "value", "attn_out", "up", "gate", "linear_up", "down"]
@@ -63,7 +63,8 @@ TEXTS: dict[Role, Text] = {
         "FFN: up",
         "pre_linear = x W_upᵀ (+ b)",
         r"\mathrm{pre\_linear} = x W_{\mathrm{up}}^\top \;(+\, b)",
-        "The second projection to d_mlp, with no activation: what each neuron would pass on if its gate were open.",
+        "The second projection to d_mlp, with no activation of its own. It says what each neuron would pass on if its "
+        "gate were open.",
     ),
     "down": Text(
         "FFN: down",
@@ -139,7 +140,7 @@ class ProjectFromHeads(Project):
 
 @dataclass(frozen=True, slots=True)
 class HeadResult(Op):
-    """Each head's share of attn_out: z_h · W_O[:, h]ᵀ. The shares and the bias add up to attn_out."""
+    """Each head's share of attn_out: z_h · W_O[:, h]ᵀ, in float32. The shares and the bias add up to attn_out."""
 
     along: ClassVar = {"pos": ("pos",), "batch": ("batch",)}
     TEXT: ClassVar[Text] = Text(
@@ -156,8 +157,8 @@ class HeadResult(Op):
         z: Float[Tensor, "batch pos head d_head"],
         weight: Float[Tensor, "d_model head*d_head"],
     ) -> Float[Tensor, "batch pos head d_model"]:
-        per_head = weight.view(weight.shape[0], *z.shape[-2:])  # [d_model head d_head]
-        return torch.einsum("bphd,mhd->bphm", z, per_head)
+        per_head = at_least_float32(weight).view(weight.shape[0], *z.shape[-2:])  # [d_model head d_head]
+        return torch.einsum("bphd,mhd->bphm", at_least_float32(z), per_head)
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 2 * prod(out) * reads[0][-1]

@@ -38,7 +38,8 @@ class Carry(Op):
         "Carried on",
         "y = x",
         r"y = x",
-        "Nothing is computed here: the block begins with the stream as the part before has left it.",
+        "Nothing is computed here, and nothing is copied. The block begins with the stream as the part before has left "
+        "it.",
     )
 
     def run(self, info: PassInfo, x: Float[Tensor, ...]) -> Float[Tensor, ...]:

@@ -52,7 +52,7 @@ class Batches:
         if kind < 0.3:
             return self.pair_row(window)
         longest = min(48, window // 2) if window < 256 else window // 3
-        period = int(self.rng.integers(MIN_PERIOD, longest + 1))
+        period = round(np.exp(self.rng.uniform(np.log(MIN_PERIOD), np.log(longest))))  # short ones more often
         if kind < 0.65:  # every token as likely as any other
             once = self.rng.integers(N_SPECIAL, self.d_vocab, period)
         else:  # tokens as frequent as in the stories
@@ -77,7 +77,7 @@ class Batches:
 def validation(data: Path, name: str, window: int, n_rows: int) -> Tensor:
     """The same `n_rows` rows `[n_rows, window + 1]` of a source's validation stream every time."""
     stream = np.fromfile(data / f"{name}.valid", dtype=np.uint16)
-    starts = np.linspace(0, len(stream) - window - 1, n_rows).astype(int)
+    starts = np.flatnonzero(stream[: -window - 1] == BOS)
+    starts = starts[np.linspace(0, len(starts) - 1, n_rows).astype(int)]
     rows = np.stack([stream[i : i + window + 1] for i in starts]).astype(np.int64)
-    rows[:, 0] = BOS
     return torch.from_numpy(rows)

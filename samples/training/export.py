@@ -111,9 +111,8 @@ def write(model: Classic | Modern, folder: Path, tokenizer: Path, dtype: str = "
         if not tensor.isfinite().all():
             raise ValueError(f"{name} is not finite in {dtype}")
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    write_json(
-        folder / "config.json", llama_config(model.shape, dtype) if is_llama else classic_config(model.shape)
-    )
+    (folder / "model.safetensors").chmod(0o644)
+    write_json(folder / "config.json", llama_config(model.shape, dtype) if is_llama else classic_config(model.shape))
     shutil.copyfile(tokenizer, folder / "tokenizer.json")
     bos, eos, pad = SPECIAL
     write_json(

@@ -1,6 +1,6 @@
 """All figures of a sample model: `python -m samples.training measure FOLDER`.
 
-Prints a table and writes `figures.json` into the folder. Sentences are made of word combinations that
+Prints a table and writes `figures.json` and the model card into the folder. Sentences are made of word pairs that
 training never saw (`sentences.held_out`); heads are picked on one half of them and reported on the other.
 """
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from samples.training import probes
 from samples.training.batches import SHARES, validation
+from samples.training.card import write_card
 from samples.training.export import read, write_json
 from samples.training.prepare import BOS, DATA, EOS
 from samples.training.train import masked_loss
@@ -193,4 +194,5 @@ def measure_and_write(folder: Path, data: Path = DATA) -> None:
     figures = rounded(measure(folder, data))
     assert isinstance(figures, dict)
     write_json(folder / "figures.json", figures)
+    write_card(folder, figures)
     print(table(figures))

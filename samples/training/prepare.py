@@ -74,12 +74,16 @@ def prepare(corpus: Path, data: Path = DATA, n_documents: int = N_DOCUMENTS, see
         "stories": texts.read_stories(corpus),
         "prose": texts.read_prose(corpus),
     }
-    tokenizer = train_tokenizer(tokenizer_text(sources), SHAPES["modern"].d_vocab)
-    tokenizer.save(str(data / "tokenizer.json"))
+    kept = data / "tokenizer.json"
+    if kept.exists():  # so that a change of the text leaves the token ids as they are
+        tokenizer = Tokenizer.from_file(str(kept))
+    else:
+        tokenizer = train_tokenizer(tokenizer_text(sources), SHAPES["modern"].d_vocab)
+        tokenizer.save(str(kept))
     for name, documents in sources.items():
-        kept = range(0, len(documents), VALID_EVERY)[:1000]
-        valid = [documents[i] for i in kept]
-        train = [text for i, text in enumerate(documents) if i not in kept]
+        to_validate = range(0, len(documents), VALID_EVERY)[:1000]
+        valid = [documents[i] for i in to_validate]
+        train = [text for i, text in enumerate(documents) if i not in to_validate]
         n_train = write_stream(tokenizer, train, data / f"{name}.train")
         n_valid = write_stream(tokenizer, valid, data / f"{name}.valid")
         print(

@@ -104,17 +104,21 @@ def it_cases(count: int, seed: int) -> list[Case]:
 
 
 def verb_cases(count: int, seed: int) -> list[Case]:
-    """A verb and its subject with another noun between them, an unseen pair of nouns."""
+    """A verb and its subject with one or two other nouns between them, unseen pairs of nouns."""
     r = random.Random(seed)
     cases = []
-    for _ in range(count):
-        head, other = s.draw_pair(r, tuple(AGREEING), tuple(AGREEING), unseen=True)
+    while len(cases) < count:
+        head = r.choice(tuple(AGREEING))
+        if sum(s.held_out(head, other) for other in AGREEING) < 2:
+            continue
+        others = s.between(r, head, unseen=True)
         before = lead_in(r)
-        phrase, verb, number = s.subject_and_verb(r, head, other)
+        phrase, verb, number = s.subject_and_verb(r, head, others)
         subject = s.agreeing(head, number)
         text = before + phrase
         target = text.index(f" {subject}", len(before)) + 1
-        cases.append(Case(f"{text} {verb}", len(text) + 1, target, text.rindex(" ") + 1, number))
+        kind = "one noun between" if len(others) == 1 else "two nouns between"
+        cases.append(Case(f"{text} {verb}", len(text) + 1, target, text.rindex(" ") + 1, kind))
     return cases
 
 
@@ -290,9 +294,7 @@ Words = tuple[str, ...]
 Question = tuple[str, Words, Words]  # text, right next words, wrong ones
 
 
-def share_right(
-    model: nn.Module, tokenizer: Tokenizer, questions: Sequence[Question]
-) -> tuple[int, int, int]:
+def share_right(model: nn.Module, tokenizer: Tokenizer, questions: Sequence[Question]) -> tuple[int, int, int]:
     """How often a right word is on top of all, how often at least before the wrong ones, and of how many."""
     on_top = before = 0
     for text, right, wrong in questions:
@@ -324,9 +326,7 @@ def possession_again(count: int, seed: int) -> list[Question]:
 
 
 def possession_asked(count: int, seed: int) -> list[Question]:
-    return possession_questions(
-        count, seed, lambda name: f"What does {name} have? {s.capital(s.pronoun(name))} has a"
-    )
+    return possession_questions(count, seed, lambda name: f"What does {name} have? {s.capital(s.pronoun(name))} has a")
 
 
 def agreement_questions(count: int, seed: int) -> list[Question]:

@@ -34,14 +34,20 @@ class Recipe:
 M = 1_000_000
 # Text first, so that previous-token heads form; then half of the rows repeat, so that induction heads form on
 # them; then mostly text while the rate falls, in longer and longer windows.
-PHASES = (
-    Phase("language", 4 * M, 128, 0.10),
-    Phase("induction", 4 * M, 128, 0.50),
-    Phase("mixture", 7 * M, 128, 0.12),
-    Phase("paragraphs", 5 * M, 256, 0.12),
-    Phase("whole window", 4 * M, 512, 0.12),
-)
+
+
+def phases(induction: float) -> tuple[Phase, ...]:
+    """The course of training, with so many million tokens for induction."""
+    return (
+        Phase("language", 5 * M // 2, 128, 0.10),
+        Phase("induction", int(induction * M), 128, 0.60),
+        Phase("mixture", 4 * M, 128, 0.12),
+        Phase("paragraphs", 3 * M, 256, 0.12),
+        Phase("whole window", 5 * M // 2, 512, 0.12),
+    )
+
+
 RECIPES = {
-    "modern": Recipe(PHASES, rate=3e-3, warmup=100, hold=0.45),
-    "classic": Recipe(PHASES, rate=1.5e-3, warmup=400, hold=0.45, optimiser="adamw"),
+    "modern": Recipe(phases(induction=6), rate=3e-3, warmup=100, hold=0.5),
+    "classic": Recipe(phases(induction=9), rate=1.5e-3, warmup=400, hold=0.55, optimiser="adamw"),
 }

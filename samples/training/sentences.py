@@ -37,6 +37,7 @@ from samples.training.lexicon import (
 )  # fmt: skip
 
 Rng = random.Random
+NUMERI = ("singular", "plural")
 Family = Callable[[Rng], str]
 
 # The sample prompts' own combinations are held out by name.
@@ -49,9 +50,7 @@ def held_out(first: str, second: str) -> bool:
     return pair in _ALWAYS_HELD_OUT or zlib.crc32(" ".join(pair).encode()) % 7 == 0
 
 
-def draw_pair(
-    r: Rng, first: Sequence[str], second: Sequence[str], *, unseen: bool = False
-) -> tuple[str, str]:
+def draw_pair(r: Rng, first: Sequence[str], second: Sequence[str], *, unseen: bool = False) -> tuple[str, str]:
     """Two different words, from the trained pairs or, with `unseen`, from the held-out ones."""
     while True:
         a, b = r.choice(first), r.choice(second)
@@ -116,8 +115,7 @@ def cause(r: Rng, subject: str, other: str, *, subject_first: bool) -> str:
 
 
 def thing_habit(r: Rng, noun: str) -> str:
-    active, also, passive = THING_HABITS[noun]
-    return r.choices((active, also, passive), (4, 4, 2))[0]
+    return r.choices(THING_HABITS[noun], (6, 2, 2))[0]
 
 
 def causes(r: Rng) -> str:
@@ -193,29 +191,46 @@ def agreeing(noun: str, number: str) -> str:
     return noun if number == "singular" else AGREEING[noun][0]
 
 
-def subject_and_verb(r: Rng, head: str, other: str) -> tuple[str, str, str]:
-    """`head` and its verb with `other` between them: subject phrase, verb, number of the head."""
-    number, other_number = r.choice(("singular", "plural")), r.choice(("singular", "plural"))
-    adjective = f"{r.choice(ADJECTIVES)} " if r.random() < 0.15 else ""
-    preposition = "to" if head == "key" and r.random() < 0.5 else r.choice(PREPOSITIONS)
-    phrase = f"The {adjective}{agreeing(head, number)} {preposition} the {agreeing(other, other_number)}"
-    return phrase, r.choices(COPULAS[number], (3, 2))[0], number
+def agreeing_phrase(r: Rng, noun: str, number: str, adjectives: float) -> str:
+    adjective = f"{r.choice(ADJECTIVES)} " if r.random() < adjectives else ""
+    return f"the {adjective}{agreeing(noun, number)}"
+
+
+def subject_and_verb(r: Rng, head: str, others: Sequence[str]) -> tuple[str, str, str]:
+    """`head` and its verb with the `others` between them: subject phrase, verb, number of the head."""
+    number = r.choice(NUMERI)
+    words = [capital(agreeing_phrase(r, head, number, adjectives=0.15))]
+    for i, other in enumerate(others):
+        words.append("to" if head == "key" and i == 0 and r.random() < 0.5 else r.choice(PREPOSITIONS))
+        words.append(agreeing_phrase(r, other, r.choice(NUMERI), adjectives=0.35))
+    return " ".join(words), r.choices(COPULAS[number], (3, 2))[0], number
+
+
+def predicate(r: Rng, noun: str) -> str:
+    return r.choices(AGREEING[noun][1], (2, 1))[0]
+
+
+def between(r: Rng, head: str, *, unseen: bool = False) -> list[str]:
+    """One or two nouns to stand between `head` and its verb."""
+    others: list[str] = []
+    for _ in range(r.choices((1, 2), (7, 3))[0]):
+        others.append(draw_pair(r, (head,), [n for n in AGREEING if n not in others], unseen=unseen)[1])
+    return others
 
 
 def agreement(r: Rng) -> str:
-    head, other = draw_pair(r, tuple(AGREEING), tuple(AGREEING))
-    phrase, verb, number = subject_and_verb(r, head, other)
-    own = AGREEING[head][1]
-    said = f"{phrase} {verb} {r.choice(own)}."
+    head = r.choice(tuple(AGREEING))
+    phrase, verb, number = subject_and_verb(r, head, between(r, head))
+    said = f"{phrase} {verb} {predicate(r, head)}."
     if r.random() < 0.2:
-        said += f" {'It' if number == 'singular' else 'They'} {verb} {r.choice(own)}."
+        said += f" {'It' if number == 'singular' else 'They'} {verb} {predicate(r, head)}."
     return said
 
 
 def one_subject(r: Rng) -> str:
     noun = r.choice(tuple(AGREEING))
-    number = r.choice(("singular", "plural"))
-    return f"The {agreeing(noun, number)} {r.choice(COPULAS[number])} {r.choice(AGREEING[noun][1])}."
+    number = r.choice(NUMERI)
+    return f"The {agreeing(noun, number)} {r.choice(COPULAS[number])} {predicate(r, noun)}."
 
 
 # ------------------------------------------------------------------------------ who has what

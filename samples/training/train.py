@@ -20,7 +20,7 @@ from samples.training.recipe import RECIPES, Phase, Recipe
 
 RUNS = Path(__file__).parent / "runs"
 LOG_EVERY = 100  # steps
-SAVE_EVERY = 200  # steps
+SAVE_EVERY = 100  # steps
 
 
 def attend_fast(q: Tensor, k: Tensor, v: Tensor, patterns: list[Tensor] | None) -> Tensor:
@@ -52,9 +52,7 @@ def optimisers(model: nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
     adamw = torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.98), fused=True)
     if not matrices:
         return [adamw]
-    muon = torch.optim.Muon(
-        matrices, lr=recipe.rate, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"
-    )
+    muon = torch.optim.Muon(matrices, lr=recipe.rate, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw")
     return [adamw, muon]
 
 

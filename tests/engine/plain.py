@@ -92,9 +92,7 @@ class Classic(nn.Module):
         super().__init__()
         self.d_model = d_model
         self.embed = nn.Embedding(d_vocab, d_model)
-        self.blocks = nn.ModuleList(
-            ClassicBlock(d_model, n_heads, d_head, d_mlp, eps, causal) for _ in range(n_layers)
-        )
+        self.blocks = nn.ModuleList(ClassicBlock(d_model, n_heads, d_head, d_mlp, eps, causal) for _ in range(n_layers))
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.embed(ids) * math.sqrt(self.d_model)  # [batch, pos, d_model]

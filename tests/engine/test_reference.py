@@ -171,10 +171,10 @@ def gpt2():
         at, to = f"h.{layer}", f"blocks.{layer}"
         for kind in ("weight", "bias"):
             for part, value in zip("qkv", state[f"{at}.attn.c_attn.{kind}"].split(24, dim=-1), strict=True):
-                weights[f"{to}.attn.{part}.{kind}"] = value.T
+                weights[f"{to}.attn.{part}.{kind}"] = value.t()
             names = {"attn.out": "attn.c_proj", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
             for ours, name in names.items():
-                weights[f"{to}.{ours}.{kind}"] = state[f"{at}.{name}.{kind}"].T
+                weights[f"{to}.{ours}.{kind}"] = state[f"{at}.{name}.{kind}"].t()
             for ours, name in {"ln1": "ln_1", "ln2": "ln_2"}.items():
                 weights[f"{to}.{ours}.{kind}"] = state[f"{at}.{name}.{kind}"]
     config = ModelConfig(

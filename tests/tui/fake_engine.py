@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import math
+import os
 import struct
 import sys
 import threading
@@ -366,6 +367,9 @@ def main() -> None:
             )  # fmt: skip
         except FakeError as error:
             write({**head, "ok": False, "error": {"kind": error.kind, "message": str(error)}})
+        except SystemExit as end:
+            print(end, file=sys.stderr, flush=True)
+            os._exit(1)
         else:
             write({**head, "ok": True, "result": result}, values.tobytes())
 

@@ -24,13 +24,9 @@ def bar(value: float, limit: float, width: int, signed: bool, up: Style, down: S
         rest = Segment(" " * (room - _length(share, room)), track)
         zero = [Segment(" " * half + "│", track)] if signed else []
         return [*zero, Segment(full, up), rest]
-    eighths = round(share * half * 8)
-    whole, part = divmod(eighths, 8)
-    pieces = [Segment(" " * (half - whole - bool(part)), track)]
-    if part:  # the right end of a cell is drawn as the rest of it, with ink and ground swapped
-        pieces.append(Segment(EIGHTHS[8 - part], down + Style(reverse=True)))
-    pieces += [Segment("█" * whole, down), Segment("│" + " " * room, track)]
-    return pieces
+    whole, part = divmod(round(share * half * 2), 2)  # there is no glyph for an eighth at the right of a cell
+    left = Segment(" " * (half - whole - part), track)
+    return [left, Segment("▐" * part + "█" * whole, down), Segment("│" + " " * room, track)]
 
 
 def _length(share: float, room: int) -> int:

@@ -6,7 +6,6 @@ import math
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 EVERYTHING = 65_536
@@ -64,11 +63,6 @@ class Block:
     cols: int
     values: array[float] = field(repr=False)
     stats: Stats = field(default_factory=Stats)
-
-    @cached_property
-    def zero_is_masked(self) -> bool:
-        """In a pattern the masked cells are exactly 0; the engine counts them."""
-        return self.stats.masked > 0 and not self.stats.signed
 
     def has(self, rows: tuple[int, int], cols: tuple[int, int]) -> bool:
         """Whether the cells of a half-open range are all here."""

@@ -99,6 +99,8 @@ def carry(old: Trace | None, cursor: Cursor | None, new: Trace) -> Cursor:
     if old is None or cursor is None or cursor.step >= len(old.steps):
         return fresh
     step = new.by_site.get(old.steps[cursor.step].site)
+    if old.prompt == new.prompt and step is not None:
+        return replace(cursor, step=step.index)
     return replace(fresh, step=step.index if step else 0, head=cursor.head, dim=cursor.dim)
 
 

@@ -30,7 +30,7 @@ def short(value: float, width: int = 7) -> str:
             return text
         if len(bare := text.replace("0.", ".", 1)) <= width and "e" not in text and abs(value) < 1:
             return bare
-    return ("-" if value < 0 else "") + "▸"[: max(0, width)]
+    return ("-▸" if value < 0 else "▸")[: max(0, width)]
 
 
 def decimals(limit: float, width: int) -> int:
@@ -43,6 +43,8 @@ def decimals(limit: float, width: int) -> int:
 def cell(value: float, places: int) -> str:
     """A value with a fixed number of decimals and no zero before the point."""
     text = f"{value:.{places}f}"
+    if float(text) == 0:
+        text = text.removeprefix("-")
     if text.startswith("0."):
         return text[1:]
     return "-" + text[2:] if text.startswith("-0.") else text

@@ -17,7 +17,7 @@ class Token:
     id: int
     label: str
     hex: str = ""
-    group: int | None = None
+    group: object = None
     special: bool = False
     origin: str = ""
 
@@ -48,14 +48,22 @@ class Step:
         return self.shape[self.axes.index(axis)] if axis in self.axes else 0
 
     @property
+    def name(self) -> str:
+        """What the step is called inside its block: the engine's label, or the site's name where that says more."""
+        if self.site.rsplit(".", 1)[-1] != self.label:
+            return self.label
+        name = self.site if self.block is None else self.site.split(".", 2)[2]
+        return name.removeprefix("attn.").removeprefix("mlp.")
+
+    @property
     def where(self) -> str:
         """``block 2 · attention · pattern``"""
         place = [f"block {self.block}"] if self.block is not None else []
         part = PARTS.get(self.part, self.part)
-        return " · ".join([*place, *([part] if part and part != self.label else []), self.label])
+        return " · ".join([*place, *([part] if part and part != self.name else []), self.name])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """A recorded prompt: its tokens, its steps in order, and the model's numbers."""
 

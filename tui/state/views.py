@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.sites import LETTERS, Address, Index, Span
+from tui.state.block import Stats
 from tui.state.cursor import Cursor
+from tui.state.numbers import exact
 from tui.state.trace import Step, Trace
 
 TOKEN_AXES = ("query", "key", "pos", "kv_pos")
@@ -100,6 +102,20 @@ class Plane:
     def label(self, axis: str, index: int) -> str:
         """What a row or column is called: the token where the axis runs over tokens, else its number."""
         return self.trace.label(self.batch, index) if axis in TOKEN_AXES else str(index)
+
+    def zero_is_masked(self, stats: Stats) -> bool:
+        """Whether a cell of exactly 0 is a masked one: so it is among attention weights."""
+        return self.view.kind == "attention" and not stats.signed and 0 < stats.high <= 1.0
+
+    def words(self, value: float | None, stats: Stats) -> str:
+        """A value in words; … while it is not here."""
+        if value is None:
+            return "…"
+        if value == 0 and self.zero_is_masked(stats):
+            return "0 (masked)"
+        if value == float("-inf") and stats.masked:
+            return "-∞ (masked)"
+        return f"{value:.0f}" if self.view.kind == "tokens" else exact(value)
 
     def cell(self, cursor: Cursor) -> tuple[int, int]:
         """The cursor's row and column in the picture."""

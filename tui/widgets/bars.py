@@ -48,7 +48,8 @@ class Bars(RowsView):
         label = right(self.plane.label(self.plane.view.rows, row), self._label)
         if value is None:
             return [Segment(f" {label} ", inks.muted), Segment("┄".rjust(NUMBER), inks.faint)]
-        masked = self.block is not None and self.block.stats.masked and (value == float("-inf") or (value == 0 and self.block.zero_is_masked))
+        stats = self.block.stats if self.block else None
+        masked = stats is not None and value == float("-inf") and stats.masked > 0
         number = "masked" if masked else exact(value)
         style = inks.error if special(value) and not masked else inks.faint if masked else inks.text
         segments = [
@@ -57,7 +58,6 @@ class Bars(RowsView):
             Segment(number.rjust(NUMBER) + " ", inks.cursor if here else style),
         ]
         room = width - self._label - NUMBER - 4
-        stats = self.block.stats if self.block else None
         if stats is not None and not masked:
             most = max(abs(stats.low), abs(stats.high))
             segments += [Segment(" ", inks.text), *bar(value, most, room, stats.signed, inks.bar_up, inks.bar_down, inks.bar_track)]

@@ -6,13 +6,17 @@ from rich.segment import Segment
 from textual.events import Click
 from textual.strip import Strip
 
-from tui.render.cells import WIDEST, Scale, auto_width
-from tui.state.block import Stats
+from tui.render.cells import WIDEST, Scale, auto_height, auto_width
+from tui.render.profile import profile
+from tui.state.block import Block, Stats
+from tui.state.numbers import short
 from tui.state.views import TOKEN_AXES, Plane
 from tui.text import cells, centred, fit, right
 from tui.widgets.plane import PlaneView
 
 LABEL = 12
+PROFILE = (4, 12)
+"""The least and the most lines of the row shown as bars."""
 NO_STATS = Stats()
 
 
@@ -25,7 +29,10 @@ class Heatmap(PlaneView):
         self.shades = False
         self._gutter = 1
         self._width = 2
+        self._height = 1
         self._scale: Scale | None = None
+        self._profile: list[list[Segment]] = []
+        self._profile_key: object = None
 
     @property
     def cell_width(self) -> int:
@@ -59,31 +66,32 @@ class Heatmap(PlaneView):
         self.want()
 
     def measure(self) -> None:
+        self._profile_key = None
         if self.plane is None:
             return
         rows, cols = self.plane.size
         stats = self.block.stats if self.block else NO_STATS
         self._gutter = min(_gutter(self.plane), max(1, self.room.width // 3))
         space = max(0, self.room.width - self._gutter)
-        signed = stats.signed or not self.block
-        self._width = self.zoom or auto_width(cols, space, signed)
-        weight = self.plane.view.kind == "attention" and not stats.signed and stats.high <= 1.0
-        masked = bool(self.block and self.block.zero_is_masked)
-        self._scale = Scale(stats, self.palette, self._width, weight, self.shades, masked)
+        self._width = self.zoom or auto_width(cols, space)
+        weight = self.plane.zero_is_masked(stats)
+        self._scale = Scale(stats, self.palette, self._width, weight, self.shades)
+        self._height = auto_height(rows, self.room.height - 1, self._width)
         hidden = max(0, cols - self.columns)
-        self._virtual(self.room.width + hidden * self._width, rows + 1)
+        self._virtual(self.room.width + hidden * self._width, rows * self._height + 1)
 
-    def visible(self) -> tuple[tuple[int, int], tuple[int, int]]:
+    def seen(self) -> tuple[tuple[int, int], tuple[int, int]]:
         rows, cols = self.plane.size if self.plane else (0, 0)
         top, left = self.scroll_offset.y, self.first_column
+        height = max(0, self.room.height - 1) // self._height
         return (
-            (min(top, rows), min(rows, top + max(0, self.room.height - 1))),
+            (min(top, rows), min(rows, top + height)),
             (min(left, cols), min(cols, left + self.columns)),
         )
 
     def follow(self, fresh: bool) -> None:
         row, col = self.cell
-        height, width = max(1, self.room.height - 1), max(1, self.columns)
+        height, width = max(1, (self.room.height - 1) // self._height), max(1, self.columns)
         x, y, top, left = self.scroll_offset.x, self.scroll_offset.y, self.scroll_offset.y, self.first_column
         if not top <= row < top + height:
             y = row if row < top and not fresh else row - height + 1 if not fresh else row - height // 2
@@ -100,22 +108,48 @@ class Heatmap(PlaneView):
         left, count = self.first_column, min(self.columns, plane.size[1])
         if y == 0:
             return self.cached(("head", left, self.cell[1], width), lambda: self._heading(plane, left, count), width)
-        row = y - 1 + self.scroll_offset.y
+        row, part = divmod(y - 1, self._height)  # cells are high only where all rows fit
+        row += self.scroll_offset.y
         if row >= plane.size[0]:
-            return self.blank(width)
+            return self._profile_strip(plane, y - 1 - plane.size[0] * self._height, left, count)
         here = self.cell[1] if row == self.cell[0] else -1
-        return self.cached((row, left, here, width), lambda: self._line(plane, row, left, count, here), width)
+        words = part == (self._height - 1) // 2
+        return self.cached((row, left, here, width, words), lambda: self._line(plane, row, left, count, here, words), width)
 
-    def _line(self, plane: Plane, row: int, left: int, count: int, here: int) -> list[Segment]:
+    def _line(self, plane: Plane, row: int, left: int, count: int, here: int, words: bool) -> list[Segment]:
+        """A line of a row; only one line of a high row has words."""
         assert self._scale is not None
         values = self.block.line(row, left, left + count) if self.block else [None] * count
-        label = right(plane.label(plane.view.rows, row), self._gutter - 1) + " "
+        label = right(plane.label(plane.view.rows, row), self._gutter - 1) if words else " " * (self._gutter - 1)
         style = self.inks.strong if here >= 0 else self.inks.muted
-        return [Segment(label, style), *self._scale.segments(values, here - left if here >= 0 else -1)]
+        return [Segment(label + " ", style), *self._scale.segments(values, here - left if here >= 0 else -1, words)]
+
+    def _profile_strip(self, plane: Plane, y: int, left: int, count: int) -> Strip:
+        """A line of the row at the cursor as bars, where there is room for them below the cells."""
+        width, spare = self.room.width, self.room.height - 1 - plane.size[0] * self._height - 1
+        if not 0 < y <= spare or spare < PROFILE[0] or self.block is None:
+            return self.blank(width)
+        key = ("profile", self.cell, left, width, spare)
+        if self._profile_key != key:
+            self._profile_key = key
+            self._profile = self._bars(self.block, min(spare, PROFILE[1]), left, count)
+        if y > len(self._profile):
+            return self.blank(width)
+        return self.cached((key, y), lambda: self._profile[y - 1], width)
+
+    def _bars(self, block: Block, height: int, left: int, count: int) -> list[list[Segment]]:
+        row, inks, stats = self.cell[0], self.inks, block.stats
+        values = block.line(row, left, left + count)
+        low, high = min(0.0, stats.low), max(0.0, stats.high)
+        lines = profile(
+            values, low, high, (self._width, height), (inks.bar_weight if self._scale and self._scale.weight else inks.bar_up, inks.bar_down, inks.bar_track, inks.strong), self.cell[1] - left
+        )
+        names = {0: short(high, self._gutter - 2), height - 1: short(low, self._gutter - 2)}
+        return [[Segment(right(names.get(y, ""), self._gutter - 1) + " ", inks.faint), *line] for y, line in enumerate(lines)]
 
     def _heading(self, plane: Plane, left: int, count: int) -> list[Segment]:
         axis, width, here = plane.view.cols, self._width, self.cell[1]
-        name = fit(f"{plane.view.rows}↓ {axis}→", self._gutter)
+        name = fit(right(f"{plane.view.rows} ↓", self._gutter - 1), self._gutter)
         segments = [Segment(name, self.inks.faint)]
         if width >= 4 or (width == 3 and axis not in TOKEN_AXES):
             for col in range(left, left + count):
@@ -150,7 +184,7 @@ class Heatmap(PlaneView):
         if self.plane is None:
             return
         rows, cols = self.plane.size
-        row = event.y - 1 + self.scroll_offset.y if event.y else None
+        row = (event.y - 1) // self._height + self.scroll_offset.y if event.y else None
         col = (event.x - self._gutter) // self._width + self.first_column if event.x >= self._gutter else None
         row = row if row is None or row < rows else None
         col = col if col is None or col < cols else None

@@ -11,7 +11,8 @@ from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from tui.themes import THEMES, Inks, Palette, inks, palette
+from tui.render.palette import Inks, Palette, inks, palette
+from tui.themes import THEMES
 
 MOST_STRIPS = 2000
 

@@ -56,7 +56,7 @@ class PlaneView(LineView, can_focus=True):
     def follow(self, fresh: bool) -> None:
         """Scroll so that the cursor's cell can be seen."""
 
-    def visible(self) -> tuple[tuple[int, int], tuple[int, int]]:
+    def seen(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """The half-open ranges of rows and columns that can be seen."""
         raise NotImplementedError
 
@@ -64,7 +64,7 @@ class PlaneView(LineView, can_focus=True):
         """Ask for what can be seen and is not here; once."""
         if self.plane is None or not self.display or self.room.width <= 0 or self.room.height <= 0:
             return
-        rows, cols = self.visible()
+        rows, cols = self.seen()
         if rows[0] >= rows[1] or cols[0] >= cols[1] or (self.block and self.block.has(rows, cols)):
             return
         asked = (self.plane.key, rows, cols)
@@ -122,7 +122,7 @@ class RowsView(PlaneView):
     def measure(self) -> None:
         self._virtual(self.room.width, self.count + self.HEADING)
 
-    def visible(self) -> tuple[tuple[int, int], tuple[int, int]]:
+    def seen(self) -> tuple[tuple[int, int], tuple[int, int]]:
         top = self.scroll_offset.y
         return (min(top, self.count), min(self.count, top + max(0, self.room.height - self.HEADING))), (0, 1)
 

@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rich.segment import Segment
 from textual.strip import Strip
 
 from tui.render.bars import bar
+from tui.state.answers import Ranking
 from tui.state.numbers import exact
 from tui.state.views import Plane
 from tui.text import fit, right
 from tui.widgets.plane import RowsView
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A possible next token."""
-
-    id: int
-    label: str
-    prob: float
-    logit: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """The first candidates at a position; ``nonfinite`` values mean that there is no ranking."""
-
-    rows: tuple[Candidate, ...] = ()
-    nonfinite: int = 0
 
 
 class Ranked(RowsView):
@@ -88,6 +69,6 @@ class Ranked(RowsView):
             Segment(fit(row.label, 14) + " ", text),
             Segment(right(str(row.id), 6) + "  ", quiet),
             Segment(right(exact(row.logit)[:9], 9) + "  ", quiet),
-            Segment(right(f"{row.prob:.4f}", 11) + " ", text),
+            Segment(right(f"{row.prob:.4f}" if row.prob >= 1e-4 or not row.prob else f"{row.prob:.0e}", 11) + " ", text),
         ]
         return [*segments, Segment(" ", inks.text), *bar(row.prob, top or 1, width - 54, False, inks.bar_up, inks.bar_down, inks.bar_track)]

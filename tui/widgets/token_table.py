@@ -6,7 +6,7 @@ from rich.segment import Segment
 from textual.strip import Strip
 
 from tui.state.trace import Token
-from tui.text import fit, right
+from tui.text import cells, fit, right
 from tui.widgets.plane import RowsView
 
 
@@ -15,17 +15,30 @@ class TokenTable(RowsView):
 
     HEADING = 1
 
+    def measure(self) -> None:
+        super().measure()
+        row = self.plane.trace.tokens[self.plane.batch][:200] if self.plane and self.plane.trace.tokens else ()
+        widest = max((cells(_note(token)) for token in row), default=0)
+        self._note_width = widest + 2 if widest else 0
+
     def strip(self, y: int) -> Strip:
         plane, width = self.plane, self.room.width
         if plane is None:
             return self.blank(width)
         if y == 0:
-            head = f" {right('pos', 5)}  {fit('token', 16)} {right(plane.step.label, 9)}  {right('id', 6)}  {fit('bytes', 24)} note"
+            ids = "" if self._is_ids else f"  {right('id', 6)}"
+            value = right("id" if self._is_ids else plane.step.name, 9)
+            head = f" {right('pos', 5)}  {fit('token', 16)} {value}{ids}  {fit('note' if self._note_width else '', self._note_width)}bytes"
             return self.cached("head", lambda: [Segment(fit(head, width), self.inks.faint)], width)
         row = y - 1 + self.scroll_offset.y
         if row >= self.count:
             return self.blank(width)
         return self.cached((row, row == self.cell[0], width), lambda: self._line(row), width)
+
+    @property
+    def _is_ids(self) -> bool:
+        """Whether the values are the ids themselves."""
+        return self.plane is not None and self.plane.step.site == "tokens"
 
     def _line(self, row: int) -> list[Segment]:
         assert self.plane is not None
@@ -40,9 +53,8 @@ class TokenTable(RowsView):
             Segment(right(str(row), 5) + "  ", quiet),
             Segment(fit(token.label, 16) + " ", text),
             Segment(right("┄" if value is None else f"{value:.0f}", 9) + "  ", text),
-            Segment(right(str(token.id) if token.id >= 0 else "", 6) + "  ", quiet),
-            Segment(fit(spaced, 24) + " ", quiet),
-            Segment(fit(_note(token), 40), quiet),
+            Segment("" if self._is_ids else right(str(token.id) if token.id >= 0 else "", 6) + "  ", quiet),
+            Segment(fit(_note(token), self._note_width) + spaced, quiet),
         ]
 
 
@@ -51,8 +63,8 @@ def _note(token: Token) -> str:
     if token.special:
         notes.append("special")
     if token.origin and token.origin != "text":
-        notes.append(f"added by {token.origin}" if token.origin in ("tokenizer", "template") else token.origin)
+        notes.append(f"by {token.origin}" if token.origin in ("tokenizer", "template") else token.origin)
     if token.group is not None:
         part, of = token.group if isinstance(token.group, list | tuple) else (token.group, None)
-        notes.append(f"part {part} of {of} of one character" if of else f"glyph group {part}")
+        notes.append(f"part {part} of {of}" if of else f"group {part}")
     return ", ".join(notes)

@@ -1,0 +1,22 @@
+"""Texts in columns, lined up by terminal cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from engine.text import cells, display, fit
+
+
+def columns(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> Iterator[str]:
+    """Rows of texts, each column as wide as its widest text; the columns of ``numbers`` end in line."""
+    shown = [[display(text) for text in row] for row in rows]
+    widths = [max(cells(row[i]) for row in shown) for i in range(len(shown[0]))]
+    for row in shown:
+        aligned = (to_right if i in numbers else fit for i in range(len(row)))
+        yield "  ".join(put(text, width) for put, text, width in zip(aligned, row, widths, strict=True)).rstrip()
+
+
+def to_right(text: str, width: int) -> str:
+    """Text at the right end of exactly ``width`` cells."""
+    shown = display(text)
+    return fit(shown, width) if cells(shown) > width else " " * (width - cells(shown)) + shown

@@ -1,0 +1,122 @@
+"""What an address names in a trace: the numbers, the axes that are left, and a label for every index along them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from engine.sites import Address, Span
+from engine.traces import Trace, dtype_name
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PASS_AXES = ("pos", "query")
+"""Axes over the tokens of a pass; the others over tokens count from the first token of all."""
+TOKEN_AXES = (*PASS_AXES, "key", "kv_pos", "past")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis as it is shown: its index starts at ``start``, and its first token is position ``first`` of all."""
+
+    name: str
+    size: int
+    start: int = 0
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tensor of a trace, or a part of one. ``fixed`` are the indices that the address chose."""
+
+    trace: Trace
+    address: Address
+    tensor: Tensor
+    axes: tuple[Axis, ...]
+    fixed: Mapping[str, int]
+    row: int = 0
+
+    @classmethod
+    def find(cls, trace: Trace, text: str) -> Place:
+        """The place at an address. Raises AddressError where there is none, NotKeptError where it is not held."""
+        address = Address.parse(text)
+        site = trace.program.site(address.site)
+        index = address.resolve(site.axes, trace.shape(site.name, address.at))
+        tensor = trace[address]
+        fixed = {axis: i for axis, i in index.items() if isinstance(i, int)}
+        if site.axes[0] == "batch" and "batch" not in index and tensor.shape[0] == 1:  # one prompt: no need to say so
+            tensor, fixed = tensor[0], {"batch": 0, **fixed}
+        offset = 0 if address.at is None else trace.passes[address.at].start
+        left = [axis for axis in site.axes if axis not in fixed]
+        axes = tuple(
+            Axis(axis, size, _start(index.get(axis)), _start(index.get(axis)) + (offset if axis in PASS_AXES else 0))
+            for axis, size in zip(left, tensor.shape, strict=True)
+        )
+        return cls(trace, address, tensor, axes, fixed, fixed.get("batch", 0))
+
+    @property
+    def dtype(self) -> str:
+        return dtype_name(self.tensor.dtype)
+
+    def label(self, axis: Axis, i: int) -> str:
+        """What stands at index ``i`` of what is shown along an axis; empty where an index says it all."""
+        if axis.name in TOKEN_AXES:
+            return self.token(axis.first + i)
+        return self.trace.label(axis.start + i) if axis.name == "d_vocab" else ""
+
+    def token(self, position: int) -> str:
+        row = self.trace.tokens[self.row]
+        return row[position].label if position < len(row) else ""
+
+    def labelled(self, axis: Axis) -> bool:
+        return axis.name in TOKEN_AXES
+
+    def along(self, i: int) -> Place:
+        """The part at index ``i`` of the first axis."""
+        first, *rest = self.axes
+        row = first.start + i if first.name == "batch" else self.row
+        fixed = {**self.fixed, first.name: first.start + i}
+        return replace(self, tensor=self.tensor[i], axes=tuple(rest), fixed=fixed, row=row)
+
+    def stats(self) -> dict[str, Any]:
+        """Of the finite values: min, max, mean, std, norm; and how many are not finite, of each kind."""
+        x = self.tensor
+        if not x.is_floating_point():
+            return {"count": x.numel(), "min": int(x.min()), "max": int(x.max())} if x.numel() else {"count": 0}
+        finite = x[torch.isfinite(x)].double()
+        stats: dict[str, Any] = {"count": x.numel(), "finite": finite.numel()}
+        stats |= {"nan": int(x.isnan().sum())}
+        stats |= {"+inf": int((x == torch.inf).sum()), "-inf": int((x == -torch.inf).sum())}
+        if finite.numel():
+            stats |= {"min": float(finite.min()), "max": float(finite.max()), "mean": float(finite.mean())}
+            stats |= {"std": float(finite.std(correction=0)), "norm": float(finite.norm())}
+        return stats
+
+    def to_json(self) -> dict[str, Any]:
+        """The place with all its values, nested as its axes are."""
+        axes = []
+        for axis in self.axes:
+            entry: dict[str, Any] = {"name": axis.name, "start": axis.start, "size": axis.size}
+            if self.labelled(axis):
+                entry["labels"] = [self.label(axis, i) for i in range(axis.size)]
+            axes.append(entry)
+        wide = self.tensor.float() if self.tensor.dtype in (torch.bfloat16, torch.float16) else self.tensor
+        data: dict[str, Any] = {
+            "address": str(self.address),
+            "site": self.address.site,
+            "pass": self.address.at,
+            "dtype": self.dtype,
+            "fixed": dict(self.fixed),
+            "axes": axes,
+            "stats": self.stats(),
+            "values": wide.tolist(),
+        }
+        return data
+
+
+def _start(index: int | Span | None) -> int:
+    return index.start or 0 if isinstance(index, Span) else 0

@@ -1,0 +1,64 @@
+"""``layerstep plan``: what a run would cost, before it runs."""
+
+from __future__ import annotations
+
+import click
+
+from engine.cli.options import DTYPES, json_option, keep_of
+from engine.cli.options import command as make_command
+from engine.cli.streams import say, say_json
+
+ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+
+
+@make_command(name="plan", help="Print bytes per site, peak memory, weights and FLOPs of recording N tokens.")
+@click.argument("model")
+@click.option("--tokens", "-n", type=click.IntRange(1, 2**31), metavar="N", required=True, help="Tokens of the prompt.")
+@click.option("--batch", type=click.IntRange(1, 2**31), metavar="N", default=1, show_default=True)
+@click.option("--keep", multiple=True, metavar="WHAT", default=("all",), show_default=True,
+              help="all, residual, or site patterns (repeat, or separate with commas).")  # fmt: skip
+@click.option("--dtype", type=click.Choice(DTYPES), default="auto", help="Default: the model file's own.")
+@json_option
+def command(model: str, tokens: int, batch: int, keep: tuple[str, ...], dtype: str, as_json: bool) -> int:
+    wanted = keep_of(keep)
+    from engine.cli.folders import find
+
+    folder = find(model)
+    from engine import build_program
+    from engine.cli.layout import columns
+    from engine.plan import human, plan_pass
+
+    kind = folder.dtype() if dtype == "auto" else dtype
+    plan = plan_pass(build_program(folder.config), folder.config.axis_sizes(batch, tokens), ITEMSIZE[kind], wanted)
+    if as_json:
+        head = {"model": folder.config.name, "tokens": tokens, "batch": batch, "dtype": kind}
+        say_json(head | {"keep": wanted} | plan.to_json())
+        return 0
+    table: dict[tuple[object, ...], list[int]] = {}
+    for row in plan.rows:
+        name = row.site.name if row.site.block is None else "blocks.*." + row.site.name.split(".", 2)[2]
+        state = "kept" if row.kept else "" if row.on_path else "on demand"
+        table.setdefault((name, "×".join(map(str, row.shape)), state), []).append(row.bytes)
+    rows = [
+        [str(name), str(shape), str(len(sizes)), human(max(sizes)) if any(sizes) else "shared", str(state)]
+        for (name, shape, state), sizes in table.items()
+    ]
+    shown = wanted if isinstance(wanted, str) else ", ".join(wanted)
+    say(f"{folder.config.name} · {batch} × {tokens} tokens · {kind} · keep {shown}", "")
+    say(*columns([["site", "shape", "×", "bytes each", ""], *rows], numbers=(2, 3)), "")
+    totals = [["kept", human(plan.kept)], ["peak of the run", human(plan.peak)], ["weights", human(plan.weights)],
+              ["work", flops(plan.flops)]]  # fmt: skip
+    say(*columns(totals, numbers=(1,)))
+    if tokens > folder.config.n_ctx:
+        say(f"{tokens} tokens are more than the {folder.config.n_ctx} that {folder.config.name} was trained on")
+    return 0
+
+
+def flops(number: int) -> str:
+    """Floating-point operations as people read them: 1.24 GFLOP."""
+    value = float(number)
+    for unit in ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"):
+        if value < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} PFLOP"

@@ -1,0 +1,108 @@
+"""Streams that are closed, full, broken or dumb, and terminals that must get no foreign control byte."""
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from calls import ROOT, shell, spawn
+
+from engine.cli.streams import plain
+
+HOSTILE = "AA\x1b]0;PWNED\x07BB\x1b[5;5HCC\x9b31mEE\rFF\u202egnp\u200b\x7f\x1b["
+
+
+def test_json_values():
+    nan, inf = float("nan"), float("inf")
+    assert plain({"a": (nan, inf, -inf, 1.5), "b": [True, None, "x", 2]}) == {
+        "a": ["NaN", "Infinity", "-Infinity", 1.5],
+        "b": [True, None, "x", 2],
+    }
+
+
+def test_stdin_closed(tiny):
+    assert shell('layerstep show dog --model "$1" --at logits <&-', tiny).returncode == 0
+    done = shell("layerstep show --at logits <&-")
+    assert done.returncode == 2
+    assert done.stderr.endswith("layerstep: there is no PROMPT, and stdin is closed\n")
+
+
+def test_stdout_closed():
+    done = shell("layerstep models >&-")
+    assert (done.returncode, done.stderr) == (1, "layerstep: stdout is closed, so there is nowhere to print\n")
+
+
+def test_all_streams_closed(tiny, tmp_path):
+    target = tmp_path / "t.safetensors"
+    assert shell('layerstep trace dog --model "$1" -o "$2" <&- >&- 2>&-', tiny, target).returncode == 0
+    assert target.stat().st_size > 1000
+    assert shell('layerstep show "$1" --at embed', target).returncode == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_full_disk_is_said():
+    done = shell("layerstep models --json > /dev/full")
+    assert done.returncode == 1
+    assert done.stderr == "layerstep: stdout cannot be written: No space left on device\n"
+
+
+def test_a_broken_pipe_is_quiet(tiny):
+    done = shell('{ layerstep show dog --model "$1" --at logits --json; echo "rc $?" >&2; } | head -c 5', tiny)
+    assert done.stderr == "rc 0\n"
+
+
+def test_a_narrow_encoding_gets_escapes(tiny):
+    env = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = spawn("show", "dog bites", "--model", tiny, env=env)
+    assert done.returncode == 0
+    assert done.stderr == b""
+    assert done.stdout.isascii()
+
+
+def test_a_terminal_gets_no_foreign_control(tiny, tmp_path):
+    folder = tmp_path / "evil\x1b[31m\u202e"
+    os.symlink(tiny, folder)
+    calls = [
+        ["show", HOSTILE],
+        ["show", HOSTILE, "--json"],
+        ["show", HOSTILE, "--checks", "--at", "blocks.0.attn.pattern[h=0]"],
+        ["show", HOSTILE, "--at", HOSTILE],
+        ["show", HOSTILE + ".safetensors"],
+        ["show", HOSTILE, "--keep", HOSTILE],
+        ["trace", HOSTILE, "-o", tmp_path / HOSTILE / "x"],
+        ["trace", HOSTILE, "-o", tmp_path / "\x1b[5m"],
+        ["open", HOSTILE],
+        ["plan", folder, "--tokens", HOSTILE],
+        ["models", "--inspect", folder],
+    ]
+    named = [call + (["--model", folder] if call[0] in ("show", "trace", "open") else []) for call in calls]
+    text = on_a_terminal(*named, ["show", "x", "--model", HOSTILE]).decode()
+    assert text.count("code ") == len(calls) + 1
+    assert text.count("PWNED") > len(calls) / 2
+    bad = {char for char in text if ord(char) < 32 or 127 <= ord(char) < 160 or char in "\u202e\u200b"}
+    assert bad == {"\n", "\r"}
+    assert text.count("\r") == text.count("\r\n")
+
+
+def on_a_terminal(*calls: list[object]) -> bytes:
+    """All that a process writes to a terminal in which the program is called again and again."""
+    ours, theirs = pty.openpty()
+    program = f"from engine.cli import main\nfor args in {[list(map(str, call)) for call in calls]!r}:\n"
+    program += "    print('code', main(args), flush=True)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            data = os.read(ours, 65536)
+        except OSError:  # Linux's word for the end
+            break
+        if not data:
+            break
+        seen += data
+    os.close(ours)
+    process.wait(60)
+    return seen

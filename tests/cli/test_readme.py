@@ -1,0 +1,55 @@
+"""What the README says can be typed works as it stands."""
+
+import re
+import shlex
+
+import pytest
+from calls import ROOT, Call
+
+from engine.cli.commands import COMMANDS
+from engine.samples import sample_folders
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+LINES = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if "layerstep" in line]
+HEADLESS = [line for line in LINES if re.search(r"layerstep (trace|show|plan|models|--version)\b", line)]
+APP = [line for line in LINES if line not in HEADLESS]
+
+pytestmark = pytest.mark.skipif(len(sample_folders()) < 2, reason="the sample models are not here")
+
+
+def test_headless_lines(call: Call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert len(HEADLESS) >= 6
+    for line in HEADLESS:
+        feed, _, command = line.rpartition(" | ")
+        args = shlex.split(command)
+        assert args.pop(0) == "layerstep"
+        if feed:
+            said = re.fullmatch('echo "([^"]*)"', feed)
+            assert said
+            args.insert(1, said[1])
+        done = call(*args)
+        assert (done.code, bool(done.out)) == (0, args[0] != "trace"), done.err
+
+
+def test_app_lines(call: Call, monkeypatch):
+    opened: list[tuple[object, ...]] = []
+    monkeypatch.setattr("engine.cli.walk.open_app", lambda *what: opened.append(what) or 0)
+    monkeypatch.setattr("engine.cli.open.open_app", lambda *what: opened.append(what) or 0)
+    monkeypatch.setattr("engine.cli.open.check_file", lambda _: None)
+    for line in APP:
+        assert call(*shlex.split(line)[1:]).code == 0, line
+    assert len(opened) == len(APP) >= 4
+
+
+def test_python(tmp_path, monkeypatch, recwarn):
+    monkeypatch.chdir(tmp_path)
+    [code] = [block for kind, block in BLOCKS if kind == "python"]
+    exec(compile(code, "README.md", "exec"), {})
+    assert (tmp_path / "server.trace.safetensors").exists()
+
+
+def test_every_command_is_in_the_table():
+    for name in COMMANDS:
+        assert f"| `layerstep {name} " in README

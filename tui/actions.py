@@ -1,0 +1,95 @@
+"""Everything a person can do, in one registry: keys, footer, help and palette are made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+GROUPS = ("Walk", "Look", "Panes", "Trace", "App")
+
+KEY_NAMES = {
+    "left": "←", "right": "→", "up": "↑", "down": "↓", "left_square_bracket": "[", "right_square_bracket": "]",
+    "comma": ",", "full_stop": ".", "slash": "/", "colon": ":", "question_mark": "?", "plus": "+", "minus": "-",
+    "pageup": "PgUp", "pagedown": "PgDn", "home": "Home", "end": "End", "tab": "Tab", "shift+tab": "⇧Tab",
+    "escape": "Esc", "enter": "Enter", "space": "Space", "ctrl+p": "^P", "ctrl+c": "^C", "ctrl+z": "^Z",
+    "equals_sign": "=", "less_than_sign": "<", "greater_than_sign": ">",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do. ``hint`` is what the footer shows, '' for nothing; a lower ``rank`` stays longer."""
+
+    id: str
+    keys: tuple[str, ...]
+    label: str
+    group: str
+    help: str = ""
+    hint: str = ""
+    rank: int = 50
+    needs_trace: bool = True
+
+    @property
+    def shown_keys(self) -> str:
+        """The keys as a person knows them."""
+        return " ".join(KEY_NAMES.get(key, key) for key in self.keys)
+
+    @property
+    def method(self) -> str:
+        """The name of the method that does it."""
+        return "do_" + self.id.replace(".", "_")
+
+
+ACTIONS: tuple[Action, ...] = (
+    Action("step.next", ("right",), "Next step", "Walk", "One step on in the pass", "←→ step", 1),
+    Action("step.previous", ("left",), "Previous step", "Walk", "One step back"),
+    Action("layer.next", ("right_square_bracket",), "Next layer", "Walk", "The same step, one block deeper", "[ ] layer", 3),
+    Action("layer.previous", ("left_square_bracket",), "Previous layer", "Walk", "The same step, one block up"),
+    Action("step.first", ("home",), "First step", "Walk", "The start of the pass"),
+    Action("step.last", ("end",), "Last step", "Walk", "The end of the pass"),
+    Action("play", ("space",), "Play / pause", "Walk", "Walk on by itself, a step every second", "space play", 30),
+    Action("row.up", ("up",), "Row up", "Look", "The query or token before (in the tree: the step before)", "↑↓ token", 2),
+    Action("row.down", ("down",), "Row down", "Look", "The next query or token (in the tree: the next step)"),
+    Action("row.page_up", ("pageup",), "Ten rows up", "Look"),
+    Action("row.page_down", ("pagedown",), "Ten rows down", "Look"),
+    Action("col.next", ("full_stop",), "Next key or dim", "Look", "The next column", ", . key", 12),
+    Action("col.previous", ("comma",), "Previous key or dim", "Look", "The column before"),
+    Action("col.page_next", ("greater_than_sign",), "Sixteen columns on", "Look"),
+    Action("col.page_previous", ("less_than_sign",), "Sixteen columns back", "Look"),
+    Action("head.next", ("h",), "Next head", "Look", "The next head", "h head", 4),
+    Action("head.previous", ("H",), "Previous head", "Look", "The head before"),
+    Action("batch.next", ("b",), "Next prompt of a batch", "Look"),
+    Action("batch.previous", ("B",), "Previous prompt of a batch", "Look"),
+    Action("view.next", ("v",), "Other view", "Look", "Picture, then one row of it as bars, and back", "v view", 10),
+    Action("cells.style", ("c",), "Digits or shades", "Look", "Cells as digits on colour, or as shades ░▒▓█"),
+    Action("cells.wider", ("plus", "equals_sign"), "Wider cells", "Look", "More digits, fewer columns"),
+    Action("cells.narrower", ("minus",), "Narrower cells", "Look", "More columns, fewer digits"),
+    Action("pane.next", ("tab",), "Next pane", "Panes", needs_trace=False),
+    Action("pane.previous", ("shift+tab",), "Previous pane", "Panes", needs_trace=False),
+    Action("pane.why", ("i",), "Show or hide the explanation", "Panes", "In a narrow terminal it takes the tree's place", "i explain", 20),
+    Action("pane.tree", ("t",), "Show or hide the tree", "Panes"),
+    Action("trace.prompt", ("p",), "New prompt", "Trace", "Type another prompt for this model", "p prompt", 6, needs_trace=False),
+    Action("trace.model", ("m",), "Choose a model", "Trace", "The same prompt in another model", "m model", 14, needs_trace=False),
+    Action("trace.open", ("o",), "Open a saved trace", "Trace", hint="o open", rank=40, needs_trace=False),
+    Action("trace.save", ("s",), "Save this trace", "Trace", hint="s save", rank=45),
+    Action("find.site", ("slash",), "Find a step", "Trace", "Type a part of a name: any site of the trace", "/ find", 7),
+    Action("find.any", ("ctrl+p",), "Find a step or an action", "Trace", "The command palette", needs_trace=False),
+    Action("find.address", ("colon",), "Go to an address", "Trace", "e.g. blocks.2.attn.pattern[h=3,q=9,k=5]", ": address", 42),
+    Action("engine.restart", ("r",), "Start the engine again", "App", "After it ended", needs_trace=False),
+    Action("theme", ("T",), "Dark or light", "App", needs_trace=False),
+    Action("help", ("question_mark",), "Help", "App", "All keys", "? help", 5, needs_trace=False),
+    Action("back", ("escape",), "Back, or cancel what runs", "App", needs_trace=False),
+    Action("quit", ("q", "ctrl+c"), "Quit", "App", hint="q quit", rank=8, needs_trace=False),
+)  # fmt: skip
+
+BY_ID = {action.id: action for action in ACTIONS}
+
+
+def bindings() -> list[Binding | tuple[str, str] | tuple[str, str, str]]:
+    """The registry as Textual bindings; each runs ``do('<id>')``."""
+    return [
+        Binding(key, f"do('{action.id}')", action.label, show=False, priority=key == "ctrl+c")
+        for action in ACTIONS
+        for key in action.keys
+    ]

@@ -1,0 +1,82 @@
+"""The Textual app: a first frame at once, then the rest of the app, then the engine's answers."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from textual.app import App
+from textual.binding import Binding
+
+from tui.screens.splash import SplashScreen
+from tui.themes import DARK, THEMES
+
+if TYPE_CHECKING:
+    from tui.client import EngineClient
+
+PROMPT = "The server crashed because the disk was full"
+
+PARTS = (
+    "engine.sites", "engine.text", "tui.state.trace", "tui.state.cursor", "tui.state.views", "tui.state.block",
+    "tui.render.palette", "tui.client", "tui.actions", "tui.session", "tui.widgets.lines", "tui.widgets.plane",
+    "tui.widgets.heatmap", "tui.widgets.why", "tui.widgets.token_strip", "tui.widgets.stage", "tui.screens.asking",
+    "tui.screens.walking", "tui.screens.fetching", "tui.screens.main",
+)  # fmt: skip
+"""What is imported after the first frame, in pieces that do not hold the event loop up."""
+
+
+class LayerstepApp(App[None]):
+    """One screen and its dialogs. ``make_client`` is called once, after the first frame."""
+
+    TITLE = "layerstep"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS = [  # noqa: RUF012
+        Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", "To the shell", show=False, priority=True),
+    ]
+
+    def __init__(
+        self, make_client: Callable[[], EngineClient], request: dict[str, str] | None = None, address: str = "", theme: str = DARK.name
+    ) -> None:
+        super().__init__()
+        self.client: EngineClient | None = None
+        self._make_client = make_client
+        self._request = request or {"model": "modern", "prompt": PROMPT}
+        self._address = address
+        for known in THEMES.values():
+            self.register_theme(known)
+        self.theme = theme
+
+    def get_default_screen(self) -> SplashScreen:
+        """What is painted first."""
+        return SplashScreen()
+
+    def on_mount(self) -> None:
+        """A terminal that goes away, and a polite kill, end the app as ``q`` does."""
+        loop = asyncio.get_running_loop()
+        for name in ("SIGTERM", "SIGHUP"):
+            with suppress(AttributeError, NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(getattr(signal, name), self.exit)
+        self.call_after_refresh(self._unfold)
+
+    async def _unfold(self) -> None:
+        """Import and show the rest."""
+        for part in PARTS:
+            import_module(part)
+            await asyncio.sleep(0)
+        from tui.screens.main import MainScreen
+
+        self.client = self._make_client()
+        await self.push_screen(MainScreen(self.client, self._request, self._address))
+
+    async def run_async(self, **options: Any) -> None:
+        """Run; the terminal is given back first, then the engine is ended."""
+        try:
+            await super().run_async(**options)
+        finally:
+            if self.client is not None:
+                await self.client.close()

@@ -1,0 +1,241 @@
+"""The actions that ask something first: prompt, file, model, site, address, save, help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tui.actions import ACTIONS
+from tui.client import EngineClient, EngineError
+from tui.session import Session
+from tui.state.cursor import Cursor, sites_like
+from tui.state.numbers import size
+from tui.state.trace import Step, Trace
+from tui.text import foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
+    from textual.screen import Screen
+
+    from tui.widgets.job import Job
+    from tui.widgets.pick_list import Choice
+
+    _Base = Screen[None]
+else:
+    _Base = object
+
+
+class Asking(_Base):
+    """Dialogs are imported when they are first opened."""
+
+    client: EngineClient
+    session: Session
+    request: dict[str, str]
+    trace: Trace | None
+    cursor: Cursor | None
+    working: bool
+
+    if TYPE_CHECKING:
+
+        def open(self, request: dict[str, str]) -> None: ...
+        def say(self, text: str, severity: str = "information") -> None: ...
+        def action_do(self, name: str) -> None: ...
+        def go_to_step(self, step: int) -> None: ...
+        def go_to_address(self, text: str) -> str: ...
+        def address_trouble(self, text: str) -> str: ...
+        async def restart(self) -> None: ...
+        def stop_work(self) -> None: ...
+        def _in_background(self, work: Coroutine[Any, Any, None], lane: str) -> None: ...
+        def _work(self, job: Job | None) -> None: ...
+
+    # the trace
+
+    def do_trace_prompt(self) -> None:
+        from tui.screens.ask import AskScreen
+
+        value = self.trace.prompt if self.trace else self.request.get("prompt", "")
+        model = self.trace.model if self.trace else self.request.get("model", "modern")
+        self.app.push_screen(AskScreen("new prompt", f"for the model {model}", value), self._prompted)
+
+    def _prompted(self, prompt: str | None) -> None:
+        if prompt is not None:
+            self.open(self._model() | {"prompt": prompt})
+
+    def _model(self) -> dict[str, str]:
+        return {"model": self.request["model"]} if "model" in self.request else {"model": self.trace.model if self.trace else "modern"}
+
+    def do_trace_open(self) -> None:
+        from tui.screens.ask import AskScreen
+
+        value = self.request.get("file", "")
+        words = "the path of a saved trace"
+        self.app.push_screen(AskScreen("open", words, value, _file_trouble, "lecture.trace.safetensors"), self._file_chosen)
+
+    def _file_chosen(self, path: str | None) -> None:
+        if path is not None:
+            self.open({"file": str(Path(path.strip()).expanduser())})
+
+    def do_trace_model(self) -> None:
+        self._in_background(self._ask_model(), "models")
+
+    async def _ask_model(self) -> None:
+        from tui.screens.finder import FinderScreen
+        from tui.widgets.pick_list import Choice
+
+        try:
+            models = await self.session.models()
+        except EngineError as error:
+            self.tell("models", str(error))
+            return
+        choices = [Choice(model["name"], model["name"], model["text"]) for model in models]
+
+        def matches(text: str) -> Sequence[Choice]:
+            words = text.casefold().split()
+            found = [choice for choice in choices if all(word in f"{choice.text} {choice.note}".casefold() for word in words)]
+            return found or ([Choice(text, text, "a folder or a hub id")] if text.strip() else [])
+
+        screen = FinderScreen("model", matches, "a name, a folder or a hub id", self._model()["model"])
+        self.app.push_screen(screen, self._model_chosen)
+
+    def _model_chosen(self, choice: Choice | None) -> None:
+        if choice is not None:
+            prompt = self.trace.prompt if self.trace else self.request.get("prompt", "")
+            self.open({"model": choice.value, "prompt": prompt})
+
+    def do_trace_save(self) -> None:
+        from tui.screens.ask import AskScreen
+
+        words = "one safetensors file; it opens without the model too"
+        self.app.push_screen(AskScreen("save this trace", words, _file_name(self.trace)), self._save_to)
+
+    def _save_to(self, path: str | None, force: bool = False) -> None:
+        if path is not None and path.strip():
+            self._in_background(self._save(str(Path(path.strip()).expanduser()), force), "save")
+
+    async def _save(self, path: str, force: bool) -> None:
+        from tui.widgets.job import Job
+
+        self._work(Job("saving", what=path))
+        try:
+            written, length = await self.session.save(path, force)
+        except EngineError as error:
+            exists = not force and Path(path).exists()
+            self.tell("could not save", str(error), (("f", "overwrites it"),) if exists else (), lambda: self._save_to(path, force=True))
+        else:
+            self.say(f"saved {written} ({size(length)})")
+        finally:
+            self._work(None)
+
+    # finding
+
+    def do_find_site(self) -> None:
+        self._find("find a step", actions=False)
+
+    def do_find_any(self) -> None:
+        self._find("go to, or do", actions=True)
+
+    def _find(self, title: str, actions: bool) -> None:
+        from tui.screens.finder import FinderScreen
+        from tui.widgets.pick_list import Choice
+
+        able = [action for action in ACTIONS if actions and not action.id.startswith("find.any") and (self.trace or not action.needs_trace)]
+
+        def matches(text: str) -> Sequence[Choice]:
+            words = text.casefold().split()
+            steps = sites_like(self.trace, words) if self.trace else []
+            steps.sort(key=lambda step: not step.site.casefold().endswith(words[-1]) if words else False)
+            found = [Choice(f"step {step.index}", step.site, _step_note(step)) for step in steps]
+            found += [
+                Choice(f"do {action.id}", action.label, action.shown_keys)
+                for action in able
+                if all(word in f"{action.label} {action.help}".casefold() for word in words)
+            ]
+            if "[" in text or not found:
+                found = [Choice(f"address {text}", text, "address"), *found]
+            return found
+
+        start = f"step {self.cursor.step}" if self.cursor else ""
+        placeholder = "pattern, mlp 2, resid …" if not actions else "a step or an action"
+        self.app.push_screen(FinderScreen(title, matches, placeholder, start), self._found)
+
+    def _found(self, choice: Choice | None) -> None:
+        if choice is None:
+            return
+        kind, _, value = choice.value.partition(" ")
+        if kind == "step":
+            self.go_to_step(int(value))
+        elif kind == "do":
+            self.action_do(value)
+        else:
+            self.go_to_address(value)
+
+    def do_find_address(self) -> None:
+        from tui.screens.ask import AskScreen
+
+        assert self.trace is not None
+        assert self.cursor is not None
+        here = str(self.cursor.address(self.trace))
+        self.app.push_screen(AskScreen("go to an address", "site[axis=index,…]@pass", here, self.address_trouble), self._address_given)
+
+    def _address_given(self, text: str | None) -> None:
+        if text is not None:
+            self.go_to_address(text)
+
+    # the app
+
+    def do_help(self) -> None:
+        from tui.screens.help import HelpScreen
+
+        self.app.push_screen(HelpScreen())
+
+    def do_theme(self) -> None:
+        dark = self.app.theme == "layerstep-dark"
+        self.app.theme = "layerstep-light" if dark else "layerstep-dark"
+
+    def do_engine_restart(self) -> None:
+        if self.client.state == "gone":
+            self.run_worker(self.restart(), group="restart", exclusive=True)
+        else:
+            self.say("the engine is running")
+
+    def do_back(self) -> None:
+        if self.working:
+            self.stop_work()
+
+    def do_quit(self) -> None:
+        self.app.exit()
+
+    def tell(self, title: str, message: str, choices: tuple[tuple[str, str], ...] = (), then: object = None) -> None:
+        """A dialog with one line."""
+        from tui.screens.notice import NoticeScreen
+
+        def done(key: str | None) -> None:
+            if key is not None and callable(then):
+                then()
+
+        self.app.push_screen(NoticeScreen(title, message, choices), done)
+
+    def tell_gone(self, message: str) -> None:
+        """The engine ended; the app goes on."""
+        self.tell("the engine ended", message, (("r", "starts it again"),), self.do_engine_restart)
+
+
+def _file_trouble(path: str) -> str:
+    if not path.strip():
+        return "write a path"
+    try:
+        return "" if Path(path.strip()).expanduser().is_file() else f"there is no file {foreign(path.strip())}"
+    except (OSError, ValueError, RuntimeError) as error:
+        return f"that is no path: {error}"
+
+
+def _file_name(trace: Trace | None) -> str:
+    words = "".join(char if char.isalnum() and char.isascii() else " " for char in (trace.prompt if trace else "")[:80]).split()[:5]
+    return "-".join(word.lower() for word in words or ["pass"]) + ".trace.safetensors"
+
+
+def _step_note(step: Step) -> str:
+    return f"{step.title}  {'●' if step.on_path else '○'}"

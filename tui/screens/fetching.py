@@ -1,0 +1,226 @@
+"""What the main screen asks the engine for. Workers never touch a widget: they end in ``show_all``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from engine.sites import Address
+from tui.client import EngineClient, EngineError, EngineGone, Stale
+from tui.session import Session
+from tui.state.answers import Check, Ranking
+from tui.state.cursor import Cursor, carry, goto
+from tui.state.trace import Step, Trace
+from tui.state.views import Plane
+from tui.wire import Header
+from tui.widgets.job import Job, JobLine
+from tui.widgets.plane import PlaneView
+from tui.widgets.stage import Stage
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
+
+    _Base = Screen[None]
+else:
+    _Base = object
+
+REST = 0.06
+"""Seconds that the cursor rests on a step before its checks are asked for."""
+
+
+class Fetching(_Base):
+    """Opening, windows, rankings, checks, and the engine's coming and going."""
+
+    client: EngineClient
+    session: Session
+    request: dict[str, str]
+    start_address: str
+    trace: Trace | None
+    cursor: Cursor | None
+    plane: Plane | None
+    trouble: str
+    _asked: dict[str, object]
+
+    if TYPE_CHECKING:
+
+        def show_all(self) -> None: ...
+        def say(self, text: str, severity: str = "information") -> None: ...
+        def tell(self, title: str, message: str) -> None: ...
+        def tell_gone(self, message: str) -> None: ...
+        def focus_picture(self) -> None: ...
+
+    # the engine and the trace
+
+    async def begin(self) -> None:
+        """Attach to the engine and open what was asked for."""
+        await self.client.attach(self._engine_says)
+        self.open(self.request)
+
+    def open(self, request: dict[str, str]) -> None:
+        """Open a prompt or a file; what ran for another one stops."""
+        self._in_background(self._open(request), "open")
+
+    async def _open(self, request: dict[str, str]) -> None:
+        what = "opening" if "file" in request else "recording the pass"
+        self._work(Job(what if self.client.state == "ready" else f"starting the engine, then {what}"))
+        try:
+            trace = await self.session.open(lambda done, total, step: self._work(Job(what, done, total, step)), **request)
+        except Stale:
+            return
+        except EngineGone as gone:
+            self._failed_first(str(gone))
+            return
+        except EngineError as error:
+            self._failed_first(str(error))
+            if error.kind != "Cancelled":
+                self.tell("could not open", str(error))
+            return
+        except asyncio.CancelledError:
+            self._failed_first("cancelled; press p for a prompt, o to open a trace, m for the models")
+            raise
+        finally:
+            self._work(None)
+        self.request = request
+        self._arrived(trace)
+
+    def _arrived(self, trace: Trace) -> None:
+        cursor = carry(self.trace, self.cursor, trace)
+        self.trace, self.cursor, self.trouble, self._asked = trace, cursor, "", {}
+        first = not any(view.has_focus for view in self.query(PlaneView))
+        if self.start_address:
+            text, self.start_address = self.start_address, ""
+            self.go_to_address(text)
+        self.show_all()
+        if first and self.focused is None:
+            self.call_after_refresh(self.focus_picture)
+        for notice in trace.notices:
+            self.say(notice, "warning")
+
+    def go_to_address(self, text: str) -> str:
+        """Move to an address; what is wrong with it, or ''."""
+        wrong = self.address_trouble(text)
+        if not wrong and self.trace is not None and self.cursor is not None:
+            self.cursor = goto(self.trace, self.cursor, Address.parse(text))
+            self.show_all()
+        elif wrong:
+            self.say(wrong, "warning")
+        return wrong
+
+    def address_trouble(self, text: str) -> str:
+        """What is wrong with an address in this trace, in one line; '' where nothing is."""
+        if self.trace is None or self.cursor is None:
+            return "there is no trace yet"
+        try:
+            goto(self.trace, self.cursor, Address.parse(text))
+        except KeyError as error:
+            return f"this trace has no site {error.args[0]!r}; press / to find one"
+        except Exception as error:  # an address is typed by hand: whatever is wrong is said
+            return str(error)
+        return ""
+
+    def _failed_first(self, message: str) -> None:
+        if self.trace is None:
+            self.query_one(Stage).greet("no trace", *message.split("\n")[:3], "p prompt · o open · m model · q quit")
+            self.show_all()
+
+    def _engine_says(self, header: Header) -> None:
+        if header["event"] == "gone":
+            self._work(None)
+            self._asked = {}
+            self._failed_first("the engine is not running")
+            self.tell_gone(str(header.get("message", "the engine ended")))
+        self.show_all()
+
+    async def restart(self) -> None:
+        """Start another engine and open the same again."""
+        await self.client.restart()
+        self._asked = {}
+        self.open(self.request)
+
+    # what is looked at
+
+    def fetch(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> None:
+        """Ask for a window; only the newest one matters."""
+        self._in_background(self._fetch(plane, rows, cols), "window")
+
+    async def _fetch(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> None:
+        try:
+            await self.session.block(plane, rows, cols)
+        except (Stale, EngineGone):
+            return
+        except EngineError as error:
+            self.trouble = str(error)
+        if self.plane is not None and self.plane.key == plane.key:
+            self.show_all()
+
+    def next_token(self) -> Ranking | None:
+        """What comes after the cursor's token; None while that is not here."""
+        if self.trace is None or self.cursor is None or "logits" not in self.trace.by_site:
+            return Ranking()
+        cursor = self.cursor
+        length = self.trace.by_site["logits"].size("pos") or 1
+        return self._ranking(f"logits[b={cursor.batch},p={min(cursor.pos, length - 1)}]@{cursor.at}", "top")
+
+    def ranking_here(self, plane: Plane) -> Ranking | None:
+        """The ranking that a ranked picture shows."""
+        if plane.view.kind != "ranked":
+            return None
+        place = plane.address((0, 0), (0, 0))
+        address = Address.parse(place).with_index(v=None)
+        return self._ranking(str(address), "rank")
+
+    def ranked_ids(self) -> list[int]:
+        """The ids of the ranking that is shown, best first."""
+        plane = self.plane
+        ranking = self.ranking_here(plane) if plane else None
+        return [row.id for row in ranking.rows] if ranking else []
+
+    def _ranking(self, address: str, lane: str) -> Ranking | None:
+        known = self.session.ranking_known(address)
+        if known is None and self._first_time(lane, address):
+            self._in_background(self._ask(self.session.ranking(address)), lane)
+        return known
+
+    def checks_here(self, step: Step) -> tuple[Check, ...] | None:
+        """The checks of a step; None while they are not here."""
+        known = self.session.checks_known(step.site)
+        if known is None and self._first_time("checks", step.site):
+            self._in_background(self._ask(self.session.checks(step.site), REST), "checks")
+        return known
+
+    async def _ask(self, question: Coroutine[Any, Any, object], rest: float = 0.0) -> None:
+        try:
+            if rest:
+                await asyncio.sleep(rest)
+            await question
+        except (Stale, EngineGone):
+            return
+        except EngineError as error:
+            self.trouble = str(error)
+        finally:
+            question.close()
+        self.show_all()
+
+    def _first_time(self, lane: str, what: object) -> bool:
+        if self.client.state == "gone" or self._asked.get(lane) == what:
+            return False
+        self._asked[lane] = what
+        return True
+
+    def _in_background(self, work: Coroutine[Any, Any, None], lane: str) -> None:
+        self.run_worker(work, group=lane, exclusive=True, exit_on_error=True)
+
+    def _work(self, job: Job | None) -> None:
+        if self.is_attached:
+            self.query_one(JobLine).show(job)
+
+    @property
+    def working(self) -> bool:
+        """Whether something runs that Esc can stop."""
+        return self.query_one(JobLine).job is not None
+
+    def stop_work(self) -> None:
+        """Cancel what runs."""
+        self.workers.cancel_group(self, "open")  # type: ignore[arg-type]
+        self.workers.cancel_group(self, "save")  # type: ignore[arg-type]

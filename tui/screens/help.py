@@ -1,0 +1,87 @@
+"""All keys, from the action registry, and what the marks mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.segment import Segment
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.geometry import Size
+from textual.strip import Strip
+
+from tui.actions import ACTIONS, GROUPS
+from tui.screens.dialog import Box, Dialog
+from tui.text import fit
+from tui.widgets.lines import LineView
+
+MARKS = (
+    ("●", "a step on the path to the logits"),
+    ("○", "a step that is computed when it is looked at, in float32"),
+    ("◂ read", "what the chosen step reads"),
+    ("·", "a masked cell: this query may not look there"),
+    ("┄", "a cell that is not here yet"),
+    ("░▒▓█  -=≡#", "shades above and below zero, where a cell has no room for digits"),
+    ("-3", "in a cell of two: sign and tenths of the scale"),
+    ("✓ ✗", "a check of the engine that holds, or does not"),
+)
+
+HELP_BINDINGS = [
+    Binding("up", "scroll_up", show=False),
+    Binding("down", "scroll_down", show=False),
+    Binding("pageup", "page_up", show=False),
+    Binding("pagedown,space", "page_down", show=False),
+]
+
+
+class HelpLines(LineView, can_focus=True):
+    """The text of the help, scrollable."""
+
+    BINDINGS = HELP_BINDINGS  # type: ignore[assignment]
+
+    def on_mount(self) -> None:
+        """Write the lines."""
+        self._lines = list(self._write())
+        self.virtual_size = Size(self.room.width, len(self._lines))
+
+    def on_resize(self) -> None:
+        """Other width."""
+        self.virtual_size = Size(self.room.width, len(self._lines))
+        self.forget()
+
+    def strip(self, y: int) -> Strip:
+        width, place = self.room.width, y + self.scroll_offset.y
+        if place >= len(self._lines):
+            return self.blank(width)
+        return self.cached((place, width), lambda: self._lines[place], width)
+
+    def _write(self) -> Iterator[list[Segment]]:
+        inks = self.inks
+        for group in GROUPS:
+            yield [Segment(f" {group}", inks.strong)]
+            for action in ACTIONS:
+                if action.group == group:
+                    words = action.label + (f"  {action.help}" if action.help else "")
+                    label, _, more = words.partition("  ")
+                    yield [
+                        Segment(f"   {fit(action.shown_keys, 10)} ", inks.primary),
+                        Segment(fit(label, 27) + " ", inks.text),
+                        Segment(more, inks.muted),
+                    ]
+            yield []
+        yield [Segment(" Marks", inks.strong)]
+        for mark, words in MARKS:
+            yield [Segment(f"   {fit(mark, 10)} ", inks.accent), Segment(words, inks.muted)]
+
+
+class HelpScreen(Dialog[str]):
+    """The help; any of its own keys leaves."""
+
+    CSS_PATH = ["dialog.tcss", "help.tcss"]  # noqa: RUF012
+    AUTO_FOCUS = "HelpLines"
+    BINDINGS = [Binding("question_mark,q,enter", "leave", show=False)]  # noqa: RUF012
+
+    def compose(self) -> ComposeResult:
+        """The box."""
+        with Box("help", "↑↓ scroll · Esc closes"):
+            yield HelpLines(id="help-lines")

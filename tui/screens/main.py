@@ -1,0 +1,194 @@
+"""The main screen: three panes, the tokens, the keys. Its state is a trace and a cursor; all it shows follows."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+
+from textual.events import Resize
+from textual.screen import Screen
+
+from tui.actions import BY_ID, bindings
+from tui.client import EngineClient
+from tui.screens.asking import Asking
+from tui.screens.fetching import Fetching
+from tui.screens.walking import Walking
+from tui.session import Session
+from tui.state.cursor import Cursor
+from tui.state.layout import NARROW, SMALLEST, WIDE, panes
+from tui.state.trace import Trace
+from tui.state.views import Plane, View, views_of
+from tui.text import foreign
+from tui.widgets.footer import KeyLine
+from tui.widgets.header import HeaderLine
+from tui.widgets.job import JobLine
+from tui.widgets.pane import Pane
+from tui.widgets.pass_tree import PassTree
+from tui.widgets.plane import PlaneView
+from tui.widgets.readout import Caption
+from tui.widgets.stage import Stage
+from tui.widgets.token_strip import TokenStrip
+from tui.widgets.welcome import Welcome
+from tui.widgets.why import WhyPane
+
+
+class MainScreen(Walking, Asking, Fetching, Screen[None]):
+    """Shows the walk. What a person does arrives as an action of the registry or as a widget's message."""
+
+    CSS_PATH = "main.tcss"
+    AUTO_FOCUS = ""
+    BINDINGS = bindings()  # type: ignore[assignment]
+
+    def __init__(self, client: EngineClient, request: dict[str, str], address: str = "") -> None:
+        super().__init__()
+        self.client = client
+        self.session = Session(client)
+        self.request = request
+        self.start_address = address
+        self.trace: Trace | None = None
+        self.cursor: Cursor | None = None
+        self.view_choice: dict[str, int] = {}
+        self.shades: bool | None = None
+        self.zoom = 0
+        self.tree_wanted: bool | None = None
+        self.why_wanted: bool | None = None
+        self.trouble = ""
+        self._asked: dict[str, object] = {}
+
+    def compose(self) -> ComposeResult:
+        """The frame; it is whole before the engine answers."""
+        yield HeaderLine(id="header")
+        with Horizontal(id="body"):
+            with Pane(id="tree-pane"):
+                yield PassTree(id="tree")
+            yield Stage(id="stage")
+            with Pane(id="why-pane"):
+                yield WhyPane(id="why")
+        yield JobLine(id="job")
+        yield TokenStrip(id="tokens")
+        yield KeyLine(id="keys")
+        yield Welcome(id="small")
+
+    def on_mount(self) -> None:
+        """Titles and the first words; the engine is talked to once the frame is painted."""
+        self.query_one("#job").display = False
+        self.query_one("#tree-pane", Pane).titled("pass")
+        self.query_one("#why-pane", Pane).titled("why")
+        stage = self.query_one(Stage)
+        stage.titled("layerstep")
+        stage.greet("layerstep", "the engine is starting …")
+        self.query_one(HeaderLine).show(None, None, "starting")
+        self.call_after_refresh(self.begin)
+
+    # what is shown
+
+    @property
+    def view(self) -> View | None:
+        """The picture chosen for the cursor's step."""
+        if self.trace is None or self.cursor is None or not self.trace.steps:
+            return None
+        views = views_of(self.trace.steps[self.cursor.step])
+        return views[self.view_choice.get(views[0].kind, 0) % len(views)]
+
+    @property
+    def plane(self) -> Plane | None:
+        """The picture at the cursor."""
+        view = self.view
+        return Plane.of(self.trace, self.cursor, view) if view and self.trace and self.cursor else None
+
+    def move_to(self, cursor: Cursor) -> None:
+        """Another place; everything follows."""
+        if cursor != self.cursor:
+            self.trouble = ""
+            self.cursor = cursor
+            self.show_all()
+
+    def show_all(self) -> None:
+        """Give every widget what it draws."""
+        trace, cursor, plane = self.trace, self.cursor, self.plane
+        self.query_one(HeaderLine).show(trace, cursor, self.client.state)
+        self.query_one(KeyLine).show(trace is not None)
+        self.query_one(PassTree).show(trace, cursor)
+        if trace is None or cursor is None or plane is None:
+            return
+        block = self.session.known(plane) if plane.view.kind != "ranked" else None
+        shades = self.few_colours if self.shades is None else self.shades
+        self.query_one(Stage).show(plane, cursor, block, self.ranking_here(plane), shades, self.zoom, self.trouble)
+        self.query_one(TokenStrip).show(trace, cursor, self.next_token())
+        if self.query_one("#why-pane").display:
+            self.query_one(WhyPane).show(plane, cursor, block, self.checks_here(plane.step))
+
+    @property
+    def few_colours(self) -> bool:
+        """Whether the terminal has too few colours to fill cells with."""
+        return self.app.console.color_system in (None, "standard", "windows")
+
+    # size
+
+    def on_resize(self, event: Resize) -> None:
+        """Panes for this width; a notice where nothing fits."""
+        width, height = event.size
+        tiny = width < SMALLEST[0] or height < SMALLEST[1]
+        self.set_class(tiny, "-tiny")
+        self.set_class(width < WIDE, "-narrow")
+        self.set_class(width < NARROW, "-slim")
+        self.query_one("#small", Welcome).say("too small", f"{width}×{height}; {SMALLEST[0]}×{SMALLEST[1]} needed")
+        self.place_panes(width)
+
+    def place_panes(self, width: int | None = None) -> None:
+        """Show and hide panes."""
+        shown = panes(self.size.width if width is None else width, self.tree_wanted, self.why_wanted)
+        focused = self.focused
+        for name, on in (("#tree-pane", shown.tree), ("#stage", shown.stage), ("#why-pane", shown.why)):
+            self.query_one(name).display = on
+        self.query_one(Caption).display = not shown.why
+        if self.trace is not None:
+            self.show_all()
+        if focused is not None and not all(node.display for node in focused.ancestors_with_self if hasattr(node, "display")):
+            self.focus_picture()
+
+    def focus_picture(self) -> None:
+        """The focus to the picture, or to the explanation where that is hidden."""
+        stage = self.query_one(Stage)
+        target = stage.picture if stage.display else self.query_one(WhyPane)
+        if target is not None:
+            self.set_focus(target)
+
+    # what happens
+
+    def action_do(self, name: str) -> None:
+        """Do an action of the registry."""
+        action = BY_ID[name]
+        if action.needs_trace and (self.trace is None or self.cursor is None):
+            return
+        if name != "play":
+            self.pause()
+        getattr(self, action.method)()
+
+    def on_key_line_pressed(self, event: KeyLine.Pressed) -> None:
+        """A hint in the footer was clicked."""
+        self.action_do(event.action)
+
+    def on_pass_tree_chosen(self, event: PassTree.Chosen) -> None:
+        """A step was clicked."""
+        self.go_to_step(event.step)
+
+    def on_why_pane_chosen(self, event: WhyPane.Chosen) -> None:
+        """An input of the step was clicked."""
+        self.go_to_step(event.step)
+
+    def on_token_strip_picked(self, event: TokenStrip.Picked) -> None:
+        """A token was clicked."""
+        self.go_to_token(event.pos)
+
+    def on_plane_view_picked(self, event: PlaneView.Picked) -> None:
+        """A cell was clicked."""
+        self.go_to_cell(event.row, event.col)
+
+    def on_plane_view_wanted(self, event: PlaneView.Wanted) -> None:
+        """Cells are looked at and not here."""
+        self.fetch(event.plane, event.rows, event.cols)
+
+    def say(self, text: str, severity: str = "information") -> None:
+        """A short notice that goes away by itself."""
+        self.notify(foreign(text), severity=severity, markup=False)  # type: ignore[arg-type]

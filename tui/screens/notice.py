@@ -1,0 +1,34 @@
+"""Something went wrong: one line, and what to do about it."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.widgets import Static
+
+from tui.screens.dialog import Box, Dialog
+from tui.text import foreign
+
+
+class NoticeScreen(Dialog[str]):
+    """A notice. ``choices`` are keys with their words; the chosen key is the result."""
+
+    AUTO_FOCUS = ""
+    BINDINGS = [Binding("enter,space,q", "leave", show=False)]  # noqa: RUF012
+
+    def __init__(self, title: str, message: str, choices: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__()
+        self._title, self._message, self._choices = title, message, choices
+
+    def compose(self) -> ComposeResult:
+        """The box."""
+        hint = " · ".join([f"{key} {words}" for key, words in self._choices] + ["Esc closes"])
+        with Box(self._title, hint, id="notice"):
+            yield Static(foreign(self._message), classes="words", markup=False)
+
+    def on_key(self, event: object) -> None:
+        """One of the choices."""
+        key = getattr(event, "key", "")
+        if any(key == choice for choice, _ in self._choices):
+            event.stop()  # type: ignore[attr-defined]
+            self.dismiss(key)

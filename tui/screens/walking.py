@@ -1,0 +1,251 @@
+"""The actions that move the cursor and change how it is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tui.state.cursor import Cursor
+from tui.state.trace import Trace
+from tui.state.views import HEAD_AXES, Plane, views_of
+from tui.widgets.heatmap import Heatmap
+from tui.widgets.pass_tree import PassTree
+from tui.widgets.stage import Stage
+from tui.widgets.why import WhyPane
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
+    from textual.timer import Timer
+
+    _Base = Screen[None]
+else:
+    _Base = object
+
+ROW_AXES = ("query", "pos", "kv_pos")
+PACE = 1.2
+
+
+class Walking(_Base):
+    """``↑ ↓`` are always the token, ``, .`` the key or dim, ``h`` the head, whatever the picture."""
+
+    trace: Trace | None
+    cursor: Cursor | None
+    view_choice: dict[str, int]
+    shades: bool | None
+    zoom: int
+    tree_wanted: bool | None
+    why_wanted: bool | None
+    few_colours: bool
+    plane: Plane | None
+    _player: Timer | None = None
+
+    if TYPE_CHECKING:
+
+        def move_to(self, cursor: Cursor) -> None: ...
+        def show_all(self) -> None: ...
+        def place_panes(self, width: int | None = None) -> None: ...
+        def ranked_ids(self) -> list[int]: ...
+
+    @property
+    def here(self) -> tuple[Trace, Cursor]:
+        """The trace and the cursor, when there are both."""
+        assert self.trace is not None
+        assert self.cursor is not None
+        return self.trace, self.cursor
+
+    # steps and layers
+
+    def step(self, by: int) -> None:
+        trace, cursor = self.here
+        self.move_to(cursor.step_by(trace, by))
+
+    def do_step_next(self) -> None:
+        self.step(1)
+
+    def do_step_previous(self) -> None:
+        self.step(-1)
+
+    def do_step_first(self) -> None:
+        self.step(-(10**9))
+
+    def do_step_last(self) -> None:
+        self.step(10**9)
+
+    def through_layers(self, by: int) -> None:
+        trace, cursor = self.here
+        self.move_to(cursor.layer_by(trace, by))
+
+    def do_layer_next(self) -> None:
+        self.through_layers(1)
+
+    def do_layer_previous(self) -> None:
+        self.through_layers(-1)
+
+    def go_to_step(self, step: int) -> None:
+        _, cursor = self.here
+        self.move_to(replace(cursor, step=step))
+
+    def do_play(self) -> None:
+        """Walk on by itself, or stop."""
+        if self._player is None:
+            self._player = self.set_interval(PACE, self._play_on)
+        else:
+            self.pause()
+
+    def _play_on(self) -> None:
+        trace, cursor = self.here
+        if cursor.step >= len(trace.steps) - 1:
+            self.pause()
+        self.step(1)
+
+    def pause(self) -> None:
+        """Stop walking by itself."""
+        if self._player is not None:
+            self._player.stop()
+            self._player = None
+
+    # rows, columns, heads
+
+    def row(self, by: int) -> None:
+        focused = self.focused
+        if isinstance(focused, PassTree):
+            self.step(by)
+        elif isinstance(focused, WhyPane):
+            focused.scroll_relative(y=by, animate=False)
+        else:
+            self.along(self.row_axis(), by)
+
+    def do_row_up(self) -> None:
+        self.row(-1)
+
+    def do_row_down(self) -> None:
+        self.row(1)
+
+    def do_row_page_up(self) -> None:
+        self.row(-10)
+
+    def do_row_page_down(self) -> None:
+        self.row(10)
+
+    def col(self, by: int) -> None:
+        axis = self.col_axis()
+        if axis == "d_vocab" and (ids := self.ranked_ids()):
+            _, cursor = self.here
+            at = ids.index(cursor.vocab) if cursor.vocab in ids else 0
+            self.move_to(replace(cursor, vocab=ids[max(0, min(at + by, len(ids) - 1))]))
+        else:
+            self.along(axis, by)
+
+    def do_col_next(self) -> None:
+        self.col(1)
+
+    def do_col_previous(self) -> None:
+        self.col(-1)
+
+    def do_col_page_next(self) -> None:
+        self.col(16)
+
+    def do_col_page_previous(self) -> None:
+        self.col(-16)
+
+    def head(self, by: int) -> None:
+        trace, cursor = self.here
+        axes = trace.steps[cursor.step].axes
+        self.along(next((axis for axis in HEAD_AXES if axis in axes), ""), by)
+
+    def do_head_next(self) -> None:
+        self.head(1)
+
+    def do_head_previous(self) -> None:
+        self.head(-1)
+
+    def do_batch_next(self) -> None:
+        self.along("batch", 1)
+
+    def do_batch_previous(self) -> None:
+        self.along("batch", -1)
+
+    def along(self, axis: str, by: int) -> None:
+        """Along an axis of the step; nothing where it has none of that name."""
+        trace, cursor = self.here
+        if axis:
+            self.move_to(cursor.move(trace, axis, by))
+
+    def row_axis(self) -> str:
+        """The axis of ``↑ ↓``: the token."""
+        trace, cursor = self.here
+        axes = trace.steps[cursor.step].axes
+        return next((axis for axis in ROW_AXES if axis in axes), self.plane.view.rows if self.plane else "")
+
+    def col_axis(self) -> str:
+        """The axis of ``, .``: the key, the dim, the rank."""
+        plane, row = self.plane, self.row_axis()
+        if plane is None:
+            return ""
+        shown = [axis for axis in (plane.view.cols, plane.view.rows) if axis and axis != row]
+        rest = [axis for axis in reversed(plane.step.axes) if axis not in (row, "batch", *HEAD_AXES)]
+        return next(iter(shown + rest), "")
+
+    def go_to_token(self, pos: int) -> None:
+        _, cursor = self.here
+        self.move_to(replace(cursor, pos=pos))
+
+    def go_to_cell(self, row: int | None, col: int | None) -> None:
+        """A cell of the picture was chosen."""
+        trace, cursor = self.here
+        plane = self.plane
+        if plane is None:
+            return
+        if plane.view.kind == "ranked":
+            ids = self.ranked_ids()
+            if row is not None and row < len(ids):
+                self.move_to(replace(cursor, vocab=ids[row]))
+            return
+        if row is not None and plane.view.rows:
+            cursor = cursor.put(trace, plane.view.rows, row)
+        if col is not None and plane.view.cols:
+            cursor = cursor.put(trace, plane.view.cols, col)
+        self.move_to(cursor)
+
+    # looks
+
+    def do_view_next(self) -> None:
+        trace, cursor = self.here
+        views = views_of(trace.steps[cursor.step])
+        kind = views[0].kind
+        self.view_choice[kind] = (self.view_choice.get(kind, 0) + 1) % len(views)
+        self.show_all()
+
+    def do_cells_style(self) -> None:
+        self.shades = not (self.few_colours if self.shades is None else self.shades)
+        self.show_all()
+
+    def do_cells_wider(self) -> None:
+        self._zoom(1)
+
+    def do_cells_narrower(self) -> None:
+        self._zoom(-1)
+
+    def _zoom(self, by: int) -> None:
+        picture = self.query_one(Stage).picture
+        if isinstance(picture, Heatmap):
+            self.zoom = max(1, min(9, picture.cell_width + by))
+            self.show_all()
+
+    # panes
+
+    def do_pane_next(self) -> None:
+        self.focus_next()
+
+    def do_pane_previous(self) -> None:
+        self.focus_previous()
+
+    def do_pane_why(self) -> None:
+        self.why_wanted = not self.query_one("#why-pane").display
+        self.place_panes()
+
+    def do_pane_tree(self) -> None:
+        self.tree_wanted = not self.query_one("#tree-pane").display
+        if self.tree_wanted and self.size.width < 100:
+            self.why_wanted = False
+        self.place_panes()

@@ -1,0 +1,102 @@
+"""What was asked of the engine and answered, for the trace at hand. No widget is known here."""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from typing import Any
+
+from tui.client import EngineClient, OnProgress
+from tui.state.answers import Candidate, Check, Ranking
+from tui.state.block import Block, Stats, window
+from tui.state.trace import Trace
+from tui.state.views import Plane
+
+KEPT_BYTES = 32 * 1024 * 1024
+CANDIDATES = 100
+
+
+class Session:
+    """The open trace with caches of windows, rankings and checks. Each call may raise EngineError."""
+
+    def __init__(self, client: EngineClient) -> None:
+        self.client = client
+        self.trace: Trace | None = None
+        self._opened = 0
+        self._blocks: OrderedDict[tuple[object, ...], Block] = OrderedDict()
+        self._rankings: dict[tuple[str, int], Ranking] = {}
+        self._checks: dict[tuple[str, int], tuple[Check, ...]] = {}
+
+    async def open(self, on_progress: OnProgress | None = None, **params: Any) -> Trace:
+        """Open a prompt or a file; the trace before stays until this one is here."""
+        summary = await self.client.open(on_progress, **params)
+        self._opened += 1
+        trace = Trace.read(summary, self._opened)
+        self._blocks.clear()
+        self._rankings.clear()
+        self._checks.clear()
+        self.trace = trace
+        return trace
+
+    def known(self, plane: Plane) -> Block | None:
+        """What is here of a plane."""
+        return self._blocks.get(plane.key)
+
+    async def block(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> Block:
+        """A window of a plane that holds ``rows`` × ``cols``."""
+        rows, cols = window(plane.size, rows, cols)
+        reply = await self.client.request("window", address=plane.address(rows, cols))
+        height, width = rows[1] - rows[0], cols[1] - cols[0]
+        values = reply.values
+        if plane.transposed:
+            values = array("f", (reply.values[col * height + row] for row in range(height) for col in range(width)))
+        if len(values) < height * width:
+            values.extend([float("nan")] * (height * width - len(values)))
+        block = Block(plane.key, rows[0], cols[0], height, width, values, Stats.read(reply.result.get("stats") or {}))
+        self._keep(block)
+        return block
+
+    def ranking_known(self, address: str) -> Ranking | None:
+        """The candidates at an address, if they were asked for before."""
+        return self._rankings.get((address, self._opened))
+
+    async def ranking(self, address: str) -> Ranking:
+        """The candidates at an address of a vocabulary site."""
+        key = (address, self._opened)
+        if key not in self._rankings:
+            result = (await self.client.request("top", address=address, k=CANDIDATES)).result
+            rows = tuple(
+                Candidate(int(row["id"]), str(row["label"]), float(row["prob"] or 0), float(row["logit"] or 0)) for row in result.get("rows") or ()
+            )
+            self._rankings[key] = Ranking(rows, int(result.get("nonfinite") or 0))
+        return self._rankings[key]
+
+    def checks_known(self, site: str) -> tuple[Check, ...] | None:
+        """The checks of a step, if they were asked for before."""
+        return self._checks.get((site, self._opened))
+
+    async def checks(self, site: str) -> tuple[Check, ...]:
+        """The checks of the step that writes ``site``."""
+        key = (site, self._opened)
+        if key not in self._checks:
+            rows = (await self.client.request("checks", site=site)).result.get("rows") or ()
+            self._checks[key] = tuple(Check(str(row["name"]), bool(row["ok"]), str(row.get("text") or "")) for row in rows)
+        return self._checks[key]
+
+    async def models(self) -> list[dict[str, str]]:
+        """The models that are here."""
+        rows = (await self.client.request("models")).result.get("rows") or ()
+        return [{key: str(row.get(key) or "") for key in ("name", "path", "text")} for row in rows]
+
+    async def save(self, path: str, force: bool = False) -> tuple[str, int]:
+        """Save the trace; the path and the bytes written."""
+        result = (await self.client.request("save", path=path, force=force)).result
+        return str(result.get("path") or path), int(result.get("size") or 0)
+
+    def _keep(self, block: Block) -> None:
+        self._blocks[block.key] = block
+        self._blocks.move_to_end(block.key)
+        total = sum(4 * len(kept.values) for kept in self._blocks.values())
+        while total > KEPT_BYTES and len(self._blocks) > 1:
+            _, dropped = self._blocks.popitem(last=False)
+            total -= 4 * len(dropped.values)

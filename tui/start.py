@@ -1,0 +1,109 @@
+"""From the shell to the app: a terminal, an engine, and only then textual."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from tui.spawn import start_engine
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from tui.client import EngineClient
+
+NO_TERMINAL = "layerstep needs a terminal here; use `layerstep show PROMPT --at ADDRESS` to print instead"
+
+
+def run(prompt: str | None = None, model: str | None = None, address: str | None = None, file: str | None = None) -> int:
+    """Open the app; returns the exit code. A prompt may come through a pipe; keys then come from the terminal."""
+    if not (_is_terminal(sys.stdout) and _is_terminal(sys.stderr, sys.stdout)):
+        return _refuse(NO_TERMINAL)
+    piped = not _is_terminal(sys.stdin)
+    if piped and not _has_keyboard():
+        return _refuse(NO_TERMINAL)
+    engine = start_engine()
+    try:
+        if piped:
+            if prompt is None and file is None:
+                prompt, trouble = _read_prompt()
+                if trouble:
+                    return _refuse(trouble)
+            _keys_from_terminal()
+        gc.disable()  # nothing of what is imported now is ever freed
+        from tui.app import PROMPT, LayerstepApp
+
+        gc.freeze()
+        gc.enable()
+        request = {"file": file} if file is not None else {"model": model or "modern", "prompt": PROMPT if prompt is None else prompt}
+        app = LayerstepApp(lambda: _client(engine), request, address or "")
+        app.run()
+        return app.return_code or 0
+    finally:
+        if engine.poll() is None:
+            engine.kill()
+            engine.wait()
+
+
+def _client(engine: subprocess.Popen[bytes]) -> EngineClient:
+    """A client of the engine that was started already; later ones start their own."""
+    from tui.client import EngineClient
+    from tui.link import ProcessLink
+
+    first = iter([ProcessLink(engine)])
+    return EngineClient(lambda: next(first, None) or ProcessLink())
+
+
+def _refuse(message: str) -> int:
+    if sys.stderr is not None:
+        print(f"layerstep: {message}", file=sys.stderr)
+    return 2
+
+
+def _is_terminal(*streams: TextIO | None) -> bool:
+    """Whether one of the streams is open and a terminal."""
+    for stream in streams:
+        try:
+            if stream is not None and stream.isatty():
+                return True
+        except ValueError:  # closed
+            pass
+    return False
+
+
+def _has_keyboard() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _read_prompt() -> tuple[str | None, str]:
+    """The prompt from a pipe, and what is wrong with it. A closed stdin and an empty pipe are no prompt."""
+    from engine.errors import LayerstepError
+    from engine.text import MAX_PROMPT_BYTES, decode_bytes
+
+    if sys.stdin is None:
+        return None, ""
+    try:
+        data = sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1)
+        text, _ = decode_bytes(data)
+    except LayerstepError as error:
+        return None, str(error)
+    except (OSError, ValueError):
+        return None, ""
+    text = text.removesuffix("\n").removesuffix("\r")
+    return text or None, ""
+
+
+def _keys_from_terminal() -> None:
+    """Make the terminal file descriptor 0, where Textual reads keys."""
+    terminal = os.open("/dev/tty", os.O_RDWR)
+    if terminal != 0:
+        os.dup2(terminal, 0)
+        os.close(terminal)
+    stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    sys.stdin = sys.__stdin__ = stdin  # type: ignore[misc]

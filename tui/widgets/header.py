@@ -1,0 +1,61 @@
+"""The top line: the model, where it ran, and how far along the pass the cursor is."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from textual.strip import Strip
+
+from tui.state.cursor import Cursor
+from tui.state.trace import Trace
+from tui.text import cells, fit, foreign
+from tui.widgets.lines import LineView
+
+
+class HeaderLine(LineView, can_focus=False):
+    """`` layerstep · modern · 4 layers · …            step 41/93``"""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._facts: tuple[str, ...] = ()
+        self._place = ""
+
+    def show(self, trace: Trace | None, cursor: Cursor | None, state: str) -> None:
+        """Draw the trace's facts; ``state`` stands where there is no trace."""
+        facts = facts_of(trace) if trace else (state,)
+        place = f"step {cursor.step + 1}/{len(trace.steps)}" if trace and cursor else ""
+        if (facts, place) != (self._facts, self._place):
+            self._facts, self._place = facts, place
+            self.forget()
+
+    def strip(self, y: int) -> Strip:
+        width = self.room.width
+        return self.cached((y, width), lambda: self._line(width) if y == 0 else [], width)
+
+    def _line(self, width: int) -> list[Segment]:
+        inks = self.inks
+        name, place = " layerstep", f"{self._place} " if self._place else ""
+        room = width - len(name) - len(place) - 1
+        facts = list(self._facts)
+        while len(facts) > 1 and cells(" · ".join(facts)) + 3 > room:
+            facts.pop(-1 if len(facts) < 6 else 3)
+        text = "".join(f" · {fact}" for fact in facts if fact)
+        return [Segment(name, inks.primary + inks.strong.without_color), Segment(fit(text, max(0, room)), inks.muted), Segment(" " + place, inks.strong)]
+
+
+def facts_of(trace: Trace) -> tuple[str, ...]:
+    """What the header says of a trace, most important first."""
+    config = trace.config
+    heads, kv = config.get("n_heads"), config.get("n_kv_heads")
+    return tuple(
+        fact
+        for fact in (
+            foreign(trace.model),
+            f"{config['n_layers']} layers" if "n_layers" in config else "",
+            (f"{heads} heads" + (f", {kv} kv" if kv and kv != heads else "")) if heads else "",
+            f"d {config['d_model']}" if "d_model" in config else "",
+            foreign(f"{trace.device} {trace.dtype}".strip()),
+            foreign(f"sdpa:{trace.kernel}") if trace.kernel else "",
+            foreign(trace.file.rsplit("/", 1)[-1]) if trace.file else "",
+        )
+        if fact
+    )

@@ -1,0 +1,53 @@
+"""A frame around a pane: a title at the left of its top edge, another at the right."""
+
+from __future__ import annotations
+
+from textual.color import Color
+from textual.containers import Vertical
+from textual.content import Content
+from textual.style import Style
+
+from tui.text import cells, fit
+from tui.themes import DARK, THEMES
+
+
+class Pane(Vertical, can_focus=False):
+    """Holds the widgets of a pane; the frame lights up while one of them has the focus."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._titles: tuple[str, ...] = ("",)
+
+    def titled(self, left: str, *right: str) -> None:
+        """Set the titles; of those for the right the first that fits is shown. Any text is made printable."""
+        if (left, *right) != self._titles:
+            self._titles = (left, *right)
+            self._draw_title()
+
+    def on_resize(self) -> None:
+        """The rule between the titles has another length."""
+        self._draw_title()
+
+    def notify_style_update(self) -> None:
+        """The theme or the focus changed the rule's colour."""
+        super().notify_style_update()
+        if self.is_attached:
+            self._draw_title()
+
+    def _draw_title(self) -> None:
+        left, *rights = self._titles
+        room = self.outer_size.width - 6
+        if room <= 0 or not left:
+            self.border_title = ""
+            return
+        left = fit(left, min(cells(left), room))
+        right = next((right for right in rights if cells(left) + cells(right) + 3 <= room), "")
+        spare = room - cells(left) - cells(right) - 2
+        if not right or spare < 1:
+            self.border_title = Content(left)
+            return
+        theme = THEMES.get(self.app.theme, DARK)
+        lit = self.has_pseudo_class("focus-within")
+        rule = Style(foreground=Color.parse((theme.primary if lit else theme.variables["line"]) or "#888888"))
+        line = Content.styled("─" * spare, rule)  # type: ignore[arg-type]
+        self.border_title = Content(f"{left} ") + line + Content(f" {fit(right, cells(right))}")

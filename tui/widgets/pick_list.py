@@ -1,0 +1,94 @@
+"""A list to choose from, virtual and safe for any text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.segment import Segment
+from textual.events import Click
+from textual.geometry import Size
+from textual.message import Message
+from textual.strip import Strip
+
+from tui.text import cells, fit, right
+from tui.widgets.lines import LineView
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An entry: what it is, a note at the right, and what choosing it gives."""
+
+    value: str
+    text: str
+    note: str = ""
+
+
+class PickList(LineView, can_focus=False):
+    """Driven by the input above it: ``move`` and ``chosen``; a click chooses."""
+
+    class Picked(Message):
+        """An entry was clicked."""
+
+        def __init__(self, choice: Choice) -> None:
+            super().__init__()
+            self.choice = choice
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.choices: Sequence[Choice] = ()
+        self.at = 0
+
+    @property
+    def chosen(self) -> Choice | None:
+        """The entry under the cursor."""
+        return self.choices[self.at] if self.at < len(self.choices) else None
+
+    def show(self, choices: Sequence[Choice], at: int = 0) -> None:
+        """Other entries."""
+        self.choices, self.at = choices, max(0, min(at, len(choices) - 1))
+        self.virtual_size = Size(self.room.width, len(choices))
+        self._follow()
+        self.forget()
+
+    def move(self, by: int) -> None:
+        """The cursor up or down."""
+        self.at = max(0, min(self.at + by, len(self.choices) - 1))
+        self._follow()
+        self.refresh()
+
+    def on_resize(self) -> None:
+        """Keep the cursor in sight."""
+        self.virtual_size = Size(self.room.width, len(self.choices))
+        self._follow()
+        self.forget()
+
+    def _follow(self) -> None:
+        height, top = max(1, self.room.height), self.scroll_offset.y
+        if not top <= self.at < top + height:
+            self.scroll_to(y=self.at if self.at < top else self.at - height + 1, animate=False, immediate=True)
+
+    def strip(self, y: int) -> Strip:
+        width, place = self.room.width, y + self.scroll_offset.y
+        if place >= len(self.choices):
+            text = "  nothing here" if place == 0 else ""
+            return self.cached(("none", place == 0, width), lambda: [Segment(fit(text, width), self.inks.muted)], width)
+        here = place == self.at
+        return self.cached((place, here, width), lambda: self._line(self.choices[place], here, width), width)
+
+    def _line(self, choice: Choice, here: bool, width: int) -> list[Segment]:
+        inks = self.inks
+        text, quiet = (inks.cursor, inks.cursor_muted) if here else (inks.text, inks.muted)
+        note = min(cells(choice.note), max(0, width // 2 - 2))
+        return [
+            Segment("▌ " if here else "  ", inks.accent),
+            Segment(fit(choice.text, max(0, width - note - 4)), text),
+            Segment(" " + right(choice.note, note) + " ", quiet),
+        ]
+
+    def on_click(self, event: Click) -> None:
+        """A click chooses."""
+        place = event.y + self.scroll_offset.y
+        if 0 <= place < len(self.choices):
+            self.at = place
+            self.post_message(self.Picked(self.choices[place]))

@@ -1,0 +1,138 @@
+"""Under a picture: the value at the cursor in words, and the scale with the picture's statistics."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from textual.strip import Strip
+
+from tui.render.cells import MASKED, Scale, legend
+from tui.state.answers import Ranking
+from tui.state.block import Block
+from tui.state.cursor import Cursor
+from tui.state.numbers import count, exact, short
+from tui.state.views import TOKEN_AXES, Plane
+from tui.text import cells, fit, foreign
+from tui.widgets.lines import LineView
+
+LABEL = 18
+
+
+def spot(plane: Plane, cursor: Cursor) -> list[tuple[str, str, int]]:
+    """The cursor's place on the axes of the picture: axis, what is there, index."""
+    axes = [axis for axis in (plane.view.rows, plane.view.cols) if axis]
+    extra = [axis for axis in plane.step.axes if axis in TOKEN_AXES and axis not in axes]
+    return [(axis, plane.label(axis, cursor.index(plane.trace, axis)), cursor.index(plane.trace, axis)) for axis in extra + axes]
+
+
+def value_words(plane: Plane, block: Block | None, cell: tuple[int, int]) -> str:
+    """The value at a cell in words."""
+    return plane.words(block.value(*cell), block.stats) if block else "…"
+
+
+def _candidate(ranking: Ranking | None, cursor: Cursor | None) -> str:
+    """The chosen candidate of a ranking in words."""
+    rows = ranking.rows if ranking and cursor else ()
+    if not rows or cursor is None:
+        return ""
+    row = next((row for row in rows if row.id == cursor.vocab), rows[0])
+    return f"{foreign(row.label)} ({row.id})  p {row.prob:.4f}  logit {exact(row.logit)}"
+
+
+class Readout(LineView, can_focus=False):
+    """Two lines: ``0.6312   query full (10) · key disk (8)`` and the legend."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._words: list[tuple[str, str, int]] = []
+        self._value = ""
+        self._block: Block | None = None
+        self._scale: Scale | None = None
+        self._trouble = ""
+
+    def show(
+        self,
+        plane: Plane | None,
+        cursor: Cursor | None,
+        block: Block | None,
+        scale: Scale | None,
+        ranking: Ranking | None = None,
+        trouble: str = "",
+    ) -> None:
+        """Say what is at the cursor; ``trouble`` is why there is nothing."""
+        words = spot(plane, cursor) if plane and cursor else []
+        value = value_words(plane, block, plane.cell(cursor)) if plane and cursor else ""
+        if plane and plane.view.kind == "ranked":
+            words, value = [word for word in words if word[0] != "d_vocab"], _candidate(ranking, cursor)
+        state = (words, value, block, scale, trouble)
+        if state != (self._words, self._value, self._block, self._scale, self._trouble):
+            self._words, self._value, self._block, self._scale, self._trouble = state
+            self.forget()
+
+    def strip(self, y: int) -> Strip:
+        width = self.room.width
+        return self.cached((y, width), lambda: self._place() if y == 0 else self._legend(width) if y == 1 else [], width)
+
+    def _place(self) -> list[Segment]:
+        inks = self.inks
+        if self._trouble:
+            return [Segment(" ✗ ", inks.error), Segment(foreign(self._trouble), inks.error)]
+        value = inks.accent + inks.strong.without_color
+        segments = [Segment(f" {self._value}   ", value)] if self._value else [Segment(" ", inks.text)]
+        for n, (axis, label, index) in enumerate(self._words):
+            segments.append(Segment(f"{'· ' if n else ''}{axis} ", inks.muted))
+            if label != str(index):
+                segments.append(Segment(f"{fit(label, min(cells(label), LABEL))} ", inks.strong))
+                segments.append(Segment(f"({index}) ", inks.muted))
+            else:
+                segments.append(Segment(f"{index} ", inks.strong))
+        return segments
+
+    def _legend(self, width: int) -> list[Segment]:
+        inks, block = self.inks, self._block
+        if block is None or self._trouble:
+            return []
+        stats = block.stats
+        segments = [Segment(" ", inks.text)]
+        if self._scale is not None:
+            low, high = (-self._scale.limit if stats.signed else 0.0), self._scale.limit
+            clip = "≥" if stats.clipped else ""
+            segments += [
+                Segment(f"{short(low)} ", inks.muted),
+                *legend(self._scale, max(8, width // 5)),
+                Segment(f" {clip}{short(high)}  ", inks.muted),
+            ]
+        parts = [f"min {short(stats.low)}", f"max {short(stats.high)}", f"mean {short(stats.mean)}", f"std {short(stats.std)}"]
+        if stats.masked:
+            parts.insert(0, f"{MASKED} {count(stats.masked)} masked")
+        used = sum(segment.cell_length for segment in segments)
+        if stats.nonfinite:
+            segments.append(Segment(f"{count(stats.nonfinite)} not finite  ", inks.error))
+        for part in parts:
+            if used + len(part) + 2 > width:
+                break
+            segments.append(Segment(f"{part}  ", inks.muted))
+            used += len(part) + 2
+        return segments
+
+
+class Caption(LineView, can_focus=False):
+    """One line over a picture: the step's title and formula, for when the explanation is hidden."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._words = ("", "")
+
+    def show(self, title: str, formula: str) -> None:
+        """What is done in this step."""
+        if (title, formula) != self._words:
+            self._words = (title, formula)
+            self.forget()
+
+    def strip(self, y: int) -> Strip:
+        width = self.room.width
+        title, formula = (foreign(word) for word in self._words)
+        return self.cached(
+            (y, width),
+            lambda: [Segment(f" {title}   ", self.inks.muted), Segment(fit(formula, max(0, width)), self.inks.accent)] if y == 0 else [],
+            width,
+        )

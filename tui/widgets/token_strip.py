@@ -1,0 +1,125 @@
+"""The tokens of the prompt, the current one bracketed, and what comes next at it."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from textual.events import Click
+from textual.message import Message
+from textual.strip import Strip
+
+from tui.state.answers import Ranking
+from tui.state.cursor import Cursor
+from tui.state.trace import Trace
+from tui.text import cells, fit
+from tui.widgets.lines import LineView
+
+WIDE = 100
+LONGEST_TOKEN = 16
+
+
+class TokenStrip(LineView, can_focus=False):
+    """`` The server crashed … was [full]  →  . 0.41   and 0.12``; on two lines where it is narrow."""
+
+    class Picked(Message):
+        """A token was clicked."""
+
+        def __init__(self, pos: int) -> None:
+            super().__init__()
+            self.pos = pos
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.trace: Trace | None = None
+        self._cursor: Cursor | None = None
+        self._next: Ranking | None = None
+        self._spots: list[tuple[int, int, int]] = []
+
+    def show(self, trace: Trace | None, cursor: Cursor | None, following: Ranking | None) -> None:
+        """Draw the cursor's row of the batch; ``following`` ranks the next token, None while unknown."""
+        if (trace, following) != (self.trace, self._next) or _place(cursor) != _place(self._cursor):
+            self.trace, self._cursor, self._next = trace, cursor, following
+            self.forget()
+
+    def strip(self, y: int) -> Strip:
+        width = self.room.width
+        if self.trace is None or self._cursor is None:
+            return self.blank(width)
+        return self.cached((y, width), lambda: self._line(y, width), width)
+
+    def _line(self, y: int, width: int) -> list[Segment]:
+        if self.room.height >= 2:
+            return self._tokens(width) if y == 0 else self._candidates(width) if y == 1 else []
+        tail = self._candidates(max(24, width * 2 // 5))
+        length = sum(segment.cell_length for segment in tail)
+        tokens = self._tokens(width - length)
+        return [*tokens, *tail]
+
+    def _tokens(self, width: int) -> list[Segment]:
+        assert self.trace and self._cursor
+        batch, inks = self._cursor.batch, self.inks
+        row = self.trace.tokens[batch] if batch < len(self.trace.tokens) else ()
+        if not row or width < 4:
+            return []
+        here = min(self._cursor.pos, len(row) - 1)
+        sizes: dict[int, int] = {}
+        first = last = here
+        used = (size := self._cells_of(here)) + 4
+        sizes[here] = size
+        while True:  # grow to both sides while there is room
+            grown = False
+            for side in (first - 1, last + 1):
+                if 0 <= side < len(row) and used + self._cells_of(side) + 1 <= width - 2:
+                    sizes[side] = self._cells_of(side)
+                    used += sizes[side] + 1
+                    first, last, grown = min(first, side), max(last, side), True
+            if not grown or last - first > 400:
+                break
+        self._spots = []
+        segments = [Segment("‹" if first else " ", inks.faint)]
+        x = 1
+        for pos in range(first, last + 1):
+            label = fit(row[pos].label, min(sizes[pos], max(1, width - 4)))
+            self._spots.append((x, x + sizes[pos] + 1, pos))
+            if pos == here:
+                segments += [Segment("[", inks.accent), Segment(label, inks.strong), Segment("]", inks.accent), Segment(" ", inks.text)]
+                x += sizes[pos] + 3
+            else:
+                tone = inks.faint if row[pos].special else inks.muted
+                segments.append(Segment(label + " ", tone))
+                x += sizes[pos] + 1
+        if last < len(row) - 1:
+            segments.append(Segment("›", inks.faint))
+        return segments
+
+    def _cells_of(self, pos: int) -> int:
+        assert self.trace and self._cursor
+        return max(1, min(cells(self.trace.tokens[self._cursor.batch][pos].label), LONGEST_TOKEN))
+
+    def _candidates(self, width: int) -> list[Segment]:
+        inks = self.inks
+        segments, used = [Segment(" →  ", inks.primary)], 4
+        if self._next is None:
+            return [*segments, Segment("…", inks.faint)]
+        if self._next.nonfinite:
+            return [*segments, Segment(fit("not finite: no next token", width - 4), inks.error)]
+        for row in self._next.rows:
+            if row.prob < 0.005 and used > 4:
+                break
+            label = fit(row.label, min(cells(row.label), LONGEST_TOKEN))
+            number = f" {row.prob:.2f}   "
+            size = cells(label) + len(number)
+            if used + size > width:
+                break
+            segments += [Segment(label, inks.text), Segment(number, inks.muted)]
+            used += size
+        return segments
+
+    def on_click(self, event: Click) -> None:
+        """A click on a token goes there."""
+        for start, stop, pos in self._spots:
+            if event.y == 0 and start <= event.x < stop:
+                self.post_message(self.Picked(pos))
+
+
+def _place(cursor: Cursor | None) -> tuple[int, int] | None:
+    return (cursor.batch, cursor.pos) if cursor else None

@@ -1,0 +1,201 @@
+"""The right pane: what the step does, with this model's numbers, and whether its checks hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import Binding
+from textual.events import Click
+from textual.geometry import Size
+from textual.message import Message
+from textual.strip import Strip
+
+from tui.state.answers import Check
+from tui.state.block import Block
+from tui.state.cursor import Cursor
+from tui.state.numbers import count, exact
+from tui.state.trace import Step, Trace
+from tui.state.views import Plane
+from tui.text import cells, fit, foreign
+from tui.widgets.lines import LineView
+from tui.widgets.readout import spot, value_words
+
+
+Line = tuple[list[Segment], int]
+"""A line, and the step that a click on it leads to (-1: none)."""
+
+
+class WhyPane(LineView, can_focus=True):
+    """Formula, numbers, shapes, story, the value at the cursor, checks."""
+
+    BINDINGS = [  # noqa: RUF012
+        Binding("up", "scroll_up", show=False),
+        Binding("down", "scroll_down", show=False),
+        Binding("pageup", "page_up", show=False),
+        Binding("pagedown", "page_down", show=False),
+    ]
+
+    class Chosen(Message):
+        """One of the step's inputs was clicked."""
+
+        def __init__(self, step: int) -> None:
+            super().__init__()
+            self.step = step
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._state: tuple[Plane | None, Cursor | None, Block | None, tuple[Check, ...] | None] = (None, None, None, None)
+        self._lines: list[Line] = []
+
+    def show(self, plane: Plane | None, cursor: Cursor | None, block: Block | None, checks: tuple[Check, ...] | None) -> None:
+        """Explain the cursor's step; ``checks`` is None while they are not here."""
+        state = (plane, cursor, block, checks)
+        if state == self._state:
+            return
+        old = self._state[0]
+        self._state = state
+        if old is None or plane is None or old.step is not plane.step:
+            self.scroll_to(y=0, animate=False, immediate=True)
+        self._lay_out()
+
+    def on_resize(self) -> None:
+        """Wrap anew."""
+        self._lay_out()
+
+    def strip(self, y: int) -> Strip:
+        width, place = self.room.width, y + self.scroll_offset.y
+        if place >= len(self._lines):
+            return self.blank(width)
+        return self.cached((place, width), lambda: self._lines[place][0], width)
+
+    def on_click(self, event: Click) -> None:
+        """A click on an input goes to the step that wrote it."""
+        place = event.y + self.scroll_offset.y
+        if 0 <= place < len(self._lines) and self._lines[place][1] >= 0:
+            self.post_message(self.Chosen(self._lines[place][1]))
+
+    def notify_style_update(self) -> None:
+        """The theme changed: the lines hold styles."""
+        super().notify_style_update()
+        if self.is_attached:
+            self._lay_out()
+
+    def _lay_out(self) -> None:
+        plane, cursor, block, checks = self._state
+        width = self.room.width
+        if not self.display or width < 4 or plane is None or cursor is None:
+            self._lines = []
+        else:
+            self._lines = list(self._write(plane, cursor, block, checks, width))
+        size = Size(width, len(self._lines))
+        if size != self.virtual_size:
+            self.virtual_size = size
+        self.forget()
+
+    def _write(self, plane: Plane, cursor: Cursor, block: Block | None, checks: Sequence[Check] | None, width: int) -> Iterator[Line]:
+        inks, step = self.inks, plane.step
+        yield from _paragraph(step.title or step.label, inks.strong, width)
+        yield from _paragraph(step.formula, inks.accent, width)
+        yield from _paragraph(step.numbers, inks.muted, width)
+        if step.story:
+            yield _EMPTY
+            yield from _paragraph(step.story, inks.text, width)
+        yield _EMPTY
+        yield from self._flow(plane.trace, step, width)
+        if plane.view.kind != "ranked":
+            yield _EMPTY
+            yield from self._here(plane, cursor, block, width)
+        if checks is None or checks:
+            yield _EMPTY
+            yield from self._checks(checks, width)
+        if not step.on_path:
+            yield _EMPTY
+            yield from _paragraph("○ not on the path to the logits: computed when it is looked at", inks.muted, width)
+
+    def _flow(self, trace: Trace, step: Step, width: int) -> Iterator[Line]:
+        inks = self.inks
+        for name in step.reads:
+            read = trace.by_site.get(name)
+            yield from self._pair("in ", name, _shape(read) if read else "", width, read.index if read else -1)
+        for name in step.params:
+            yield from self._pair("w  ", name, "", width, -1, inks.muted)
+        yield from self._pair("out", step.site, _shape(step), width, -1, inks.strong)
+
+    def _pair(self, head: str, name: str, shape: str, width: int, leads: int, style: Style | None = None) -> Iterator[Line]:
+        inks, name = self.inks, foreign(name)
+        room = width - 6 - cells(shape) - 1
+        yield [
+            Segment(f" {head} ", inks.faint),
+            Segment(_tail(name, max(4, room)), style or inks.primary),
+            Segment(f" {shape}", inks.muted),
+        ], leads
+
+    def _here(self, plane: Plane, cursor: Cursor, block: Block | None, width: int) -> Iterator[Line]:
+        inks = self.inks
+        places = [(axis, str(index), index) for axis, index in plane.place if axis in ("head", "kv_head")] + spot(plane, cursor)
+        for axis, label, index in places:
+            size = plane.step.size(axis)
+            tail = f"  {index} of {size}" if label != str(index) else f"  of {size}"
+            yield [
+                Segment(f" {fit(axis, 8)} ", inks.muted),
+                Segment(fit(label, min(cells(label), max(4, width - 11 - len(tail)))), inks.text),
+                Segment(tail, inks.faint),
+            ], -1
+        yield [Segment(f" {fit('value', 8)} ", inks.muted), Segment(value_words(plane, block, plane.cell(cursor)), inks.accent)], -1
+        if block is not None and plane.view.kind != "tokens":
+            stats = block.stats
+            yield [Segment(f" {fit('norm', 8)} ", inks.muted), Segment(exact(stats.norm), inks.text), Segment("  all cells", inks.faint)], -1
+            if stats.nonfinite:
+                yield [Segment(f" ✗ {count(stats.nonfinite)} values are not finite", inks.error)], -1
+
+    def _checks(self, checks: Sequence[Check] | None, width: int) -> Iterator[Line]:
+        inks = self.inks
+        if checks is None:
+            yield [Segment(" checking …", inks.faint)], -1
+            return
+        for check in checks:
+            mark, tone = ("✓", inks.success) if check.ok else ("✗", inks.error)
+            for n, (line, _) in enumerate(_paragraph(check.name, inks.text if check.ok else inks.error, width - 2)):
+                yield [Segment(f" {mark}" if n == 0 else "  ", tone), *line], -1
+            for line, leads in _paragraph(check.text.removeprefix(check.name).lstrip(": "), inks.muted, width, indent=3):
+                yield line, leads
+
+
+_EMPTY: Line = ([], -1)
+
+
+def _shape(step: Step) -> str:
+    return "×".join(str(size) for size in (step.shape[1:] if step.axes[:1] == ("batch",) and step.shape[:1] == (1,) else step.shape))
+
+
+def _tail(name: str, width: int) -> str:
+    """A site's name, its end kept where it is too long."""
+    return fit(name, min(width, cells(name))) if cells(name) <= width else "…" + name[-(width - 1) :]
+
+
+def _paragraph(text: str, style: Style, width: int, indent: int = 1) -> Iterator[Line]:
+    """Foreign text as wrapped lines."""
+    for part in str(text).split("\n") if text else ():
+        for line in wrap(foreign(part), max(4, width - indent - 1)):
+            yield [Segment(" " * indent + line, style)], -1
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Lines of at most ``width`` cells, broken between words where that can be."""
+    lines, line, used = [], "", 0
+    for word in text.split(" "):
+        size = cells(word)
+        if used and used + 1 + size <= width:
+            line, used = f"{line} {word}", used + 1 + size
+            continue
+        if line:
+            lines.append(line)
+        while size > width:
+            head = fit(word, width, cut="").rstrip() or word[:1]
+            lines.append(head)
+            word = word[len(head) :]
+            size = cells(word)
+        line, used = word, size
+    return [*lines, line] if line or not lines else lines
