@@ -139,7 +139,8 @@ def _shares(trace: Readable, name: str, at: int) -> Check:
     for bias in out.params[1:]:
         total = total + trace.weight(bias)
     rounding = 2 * _eps(whole) + 32 * _eps(shares)
-    return Check("Σ heads (+ bias) = attn_out", name, at, _gap(total, whole), rounding * max(_size(whole), _size(shares)))
+    tolerance = rounding * max(_size(whole), _size(shares))
+    return Check("Σ heads (+ bias) = attn_out", name, at, _gap(total, whole), tolerance)
 
 
 def _row_blocks(trace: Readable, name: str, at: int) -> Iterator[tuple[int, int]]:

@@ -65,7 +65,8 @@ class ModelConfig:
             fill(self, "final_norm", self.norm_place == "pre")
         for key in ("d_vocab", "d_model", "n_heads", "n_kv_heads", "d_head", "d_mlp", "n_ctx"):
             if not 1 <= getattr(self, key) <= 2**31:
-                raise ConfigError(f"{self.name}: {key} is {str(getattr(self, key))[:40]}; it must be between 1 and 2^31")
+                size = str(getattr(self, key))[:40]
+                raise ConfigError(f"{self.name}: {key} is {size}; it must be between 1 and 2^31")
         if not 1 <= self.n_layers <= 4096:
             raise ConfigError(f"{self.name}: n_layers is {str(self.n_layers)[:40]}; it must be between 1 and 4096")
         if self.n_heads % self.kv_heads:
@@ -122,7 +123,7 @@ class ModelConfig:
         fields = {f.name: f for f in dataclasses.fields(cls)}
         name = data.get("name", "config") if isinstance(data.get("name", ""), str) else "config"
         if unknown := sorted(set(data) - set(fields)):
-            raise ConfigError(f"{name}: unknown field {unknown[0]!r}; layerstep refuses what it does not know")
+            raise ConfigError(f"{name}: unknown field {unknown[0][:80]!r}; layerstep refuses what it does not know")
         missing = [key for key, f in fields.items() if f.default is dataclasses.MISSING and key not in data]
         if missing:
             raise ConfigError(f"{name}: field {missing[0]!r} is missing")
@@ -147,7 +148,7 @@ def _check(name: str, key: str, value: object, kind: str) -> None:
         return
     if kind in choices:
         if value not in (known := get_args(choices[kind])):
-            raise ConfigError(f"{name}: {key} {value!r} is not known; known are {', '.join(known)}")
+            raise ConfigError(f"{name}: {key} must be one of {', '.join(known)}, but is {value!r}"[:300])
         return
     types: dict[str, tuple[type, ...]] = {
         "int": (int,),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.checkpoints.families import Family, family_of
-from engine.checkpoints.folder import TensorFiles, open_tensors, read_json, shown
+from engine.checkpoints.folder import TensorFiles, is_folder, open_tensors, read_json, shown
 from engine.config import ModelConfig
 from engine.errors import CheckpointError, DeviceError
 from engine.program import Program, build_program
@@ -62,6 +62,12 @@ class Model:
                 )
         held = {name: weights[name].detach() for name in program.params}
         first = next(iter(held.values()))
+        for name, weight in held.items():
+            if (weight.dtype, weight.device) != (first.dtype, first.device) or not weight.is_floating_point():
+                raise CheckpointError(
+                    f"{config.name}: {name} is {_short(weight.dtype)} on {weight.device}; weights must be of one "
+                    f"floating-point dtype on one device, as {_short(first.dtype)} on {first.device}"
+                )
         return cls(config, program, held, tokenizer, first.device, first.dtype)
 
 
@@ -75,9 +81,9 @@ def load_model(model: str | Path | Model, device: str = "auto", dtype: str = "au
     if isinstance(model, Model):
         return model
     folder = sample_folder(str(model)) or Path(model)
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise CheckpointError(
-            f"there is no sample model and no folder {shown(model)}; `layerstep models` lists the samples"
+            f"there is no sample model and no folder {shown(model)[:200]}; `layerstep models` lists the samples"
         )
     on = pick_device(device)
     if dtype != "auto" and dtype not in DTYPES:
@@ -86,14 +92,15 @@ def load_model(model: str | Path | Model, device: str = "auto", dtype: str = "au
     name = display(folder.resolve().name)
     family = family_of(raw, name)
     config = family.config(raw, name)
-    program = build_program(config)
     with open_tensors(folder) as files:
+        config, said = _settle_head(files, family, config)
+        program = build_program(config)
         weights, report = _read_weights(files, family, program, on, DTYPES.get(dtype))
     tokenizer = Tokenizer.load(folder) if (folder / "tokenizer.json").exists() else None
     if tokenizer is None:
         report = (*report, "no tokenizer.json: prompts are token ids")
     compute = next(iter(weights.values())).dtype
-    return Model(config, program, weights, tokenizer, on, compute, str(folder), report)
+    return Model(config, program, weights, tokenizer, on, compute, str(folder), (*said, *report))
 
 
 def pick_device(device: str) -> torch.device:
@@ -112,6 +119,17 @@ def pick_device(device: str) -> torch.device:
         raise DeviceError(f"device {display(device)!r} is not known; write e.g. cuda:0") from None
 
 
+def _settle_head(files: TensorFiles, family: Family, config: ModelConfig) -> tuple[ModelConfig, tuple[str, ...]]:
+    """Tied or not, and what is to be said of it: a head in the file wins over a config that ties it."""
+    head, embed = family.tensor_name("unembed.weight"), family.tensor_name("embed.weight")
+    if not config.tied or not {head, embed} <= files.names:
+        return config, ()
+    ours, theirs = files.tensor(head), files.tensor(embed)
+    if ours.dtype is theirs.dtype and torch.equal(ours, theirs):
+        return config, (f"ignored {head}: it is the embedding matrix, to which the config ties it",)
+    return replace(config, tied=False), (f"used {head}: it is not the embedding matrix, though the config ties them",)
+
+
 def _read_weights(
     files: TensorFiles, family: Family, program: Program, device: torch.device, dtype: torch.dtype | None
 ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
@@ -120,11 +138,8 @@ def _read_weights(
     wanted = {family.tensor_name(param): param for param in program.params}
     left_over = {n for n in files.names - set(wanted) if not any(fnmatchcase(n, p) for p in family.ignored)}
     report = [f"ignored {display(n)}" for n in sorted(files.names - set(wanted) - left_over)]
-    tied_head = "lm_head.weight"
-    if tied_head in left_over and "unembed.weight" not in program.params:
-        raise CheckpointError(
-            f"{where}: the config ties the embeddings, but the file holds {tied_head}; which one is meant is unclear"
-        )
+    if "unembed.weight" not in program.params:
+        left_over.discard(family.tensor_name("unembed.weight"))  # settled before: it is the embedding
     if left_over:
         raise CheckpointError(
             f"{where}: tensor {display(min(left_over))!r} is in the file, but the config has no place for it"
@@ -140,7 +155,8 @@ def _read_weights(
                 f"{where}: {name} is {list(files.shape(name))} in the file, but the config asks for {list(shape)}"
             )
         stored = files.tensor(name)
-        target = dtype or _compute_dtype(stored.dtype, device)
+        native = _compute_dtype(stored.dtype, device)
+        target = dtype or native
         if stored.dtype is not target:
             key = f"{_short(stored.dtype)} to {_short(target)}"
             casts[key] = casts.get(key, 0) + 1

@@ -31,6 +31,7 @@ def open_trace(path: str | Path, model: str | Path | Model | None = None) -> Tra
     where = display(str(path))
     try:
         config = ModelConfig.from_json(header["config"])
+        config = replace(config, name=display(config.name))
         program = build_program(config)
         dtype = DTYPES[header["dtype"]]
         tokens = tuple(tuple(tokens_from_json(row)) for row in header["tokens"])

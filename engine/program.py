@@ -210,7 +210,8 @@ class _Builder:
 
         def project(role: Role, name: str, axes: tuple[str, ...], d_out: int) -> str:
             weights = self.linear(f"{at}.{name}", d_out, c.d_model, bias=c.attn_bias)
-            return self.step(f"{at}.{name}", axes, ProjectToHeads(role, c.d_head), x, params=weights)
+            op = ProjectToHeads(role, c.d_head, biased=c.attn_bias)
+            return self.step(f"{at}.{name}", axes, op, x, params=weights)
 
         q = project("query", "q", HEADS, c.n_heads * c.d_head)
         k = project("key", "k", KV_HEADS, kv)
@@ -231,7 +232,8 @@ class _Builder:
         out = self.linear(f"{at}.out", c.d_model, c.n_heads * c.d_head, bias=c.attn_out_bias)
         weight = {name: shape for name, shape in out.items() if name.endswith("weight")}
         self.look(f"{at}.result", ("batch", "pos", "head", "d_model"), HeadResult(), z, params=weight)
-        return self.step(f"{block}.attn_out", STREAM, ProjectFromHeads("attn_out"), z, params=out)
+        op = ProjectFromHeads("attn_out", biased=c.attn_out_bias)
+        return self.step(f"{block}.attn_out", STREAM, op, z, params=out)
 
     def mlp(self, block: str, x: str) -> str:
         c, at = self.c, f"{block}.mlp"
@@ -239,14 +241,14 @@ class _Builder:
         up = self.linear(f"{at}.up", c.d_mlp, c.d_model, bias=c.mlp_bias)
         if c.gated:
             gate = self.linear(f"{at}.gate", c.d_mlp, c.d_model, bias=c.mlp_bias)
-            pre = self.step(f"{at}.pre", inner, Project("gate"), x, params=gate)
-            pre_linear = self.step(f"{at}.pre_linear", inner, Project("linear_up"), x, params=up)
+            pre = self.step(f"{at}.pre", inner, Project("gate", biased=c.mlp_bias), x, params=gate)
+            pre_linear = self.step(f"{at}.pre_linear", inner, Project("linear_up", biased=c.mlp_bias), x, params=up)
             post = self.step(f"{at}.post", inner, Gate(c.activation), pre, pre_linear)
         else:
-            pre = self.step(f"{at}.pre", inner, Project("up"), x, params=up)
+            pre = self.step(f"{at}.pre", inner, Project("up", biased=c.mlp_bias), x, params=up)
             post = self.step(f"{at}.post", inner, Activate(c.activation), pre)
         down = self.linear(f"{at}.down", c.d_model, c.d_mlp, bias=c.mlp_bias)
-        return self.step(f"{block}.mlp_out", STREAM, Project("down"), post, params=down)
+        return self.step(f"{block}.mlp_out", STREAM, Project("down", biased=c.mlp_bias), post, params=down)
 
     def pre_norm_block(self, block: str, x: str) -> str:
         attn_out = self.attention(block, self.norm(f"{block}.ln1", x))

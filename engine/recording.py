@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -90,7 +91,8 @@ def _record(
     if kernel not in KERNELS:
         raise PromptError(f"kernel {display(kernel)!r} is not known; known are {', '.join(KERNELS)}")
     start, length = before.length if before else 0, max(map(len, rows))
-    notices += _check_length(model.config, start + length)
+    if start <= model.config.n_ctx:  # else it was said before
+        notices += _check_length(model.config, start + length)
     for row in rows:
         _check_ids(model.config, [token.id for token in row])
     sizes = model.config.axis_sizes(len(rows), length, start)
@@ -145,7 +147,8 @@ def _inputs(
     ids = [[pad] * (length - len(row)) + [t.id for t in row] for row in rows]
     most = model.config.n_ctx - 1 if model.config.positions == "learned" else 2**31
     if positions is not None:
-        if len(rows) != 1 or len(positions) != length or any(type(p) is not int or not 0 <= p <= most for p in positions):
+        fit = all(type(p) is int and 0 <= p <= most for p in positions)
+        if len(rows) != 1 or len(positions) != length or not fit:
             raise PromptError(f"positions must be {length} numbers in 0…{most}, one for each token of one prompt")
         places = [list(positions)]
     else:
@@ -154,8 +157,8 @@ def _inputs(
             if start + length - 1 > most:
                 raise PromptError(f"the next positions, {start} and on, are beyond the {most + 1} of {model.name}")
         places = [[PADDING] * (length - len(row)) + list(range(start, start + len(row))) for row in rows]
-    tokens = torch.tensor(ids, dtype=torch.int64, device=model.device)
-    here = torch.tensor(places, dtype=torch.int64, device=model.device)
+    ahead = model.device.type == "cuda"  # the host goes on at once: a plain copy would wait for the device
+    tokens, here = (torch.tensor(x, dtype=torch.int64).to(model.device, non_blocking=ahead) for x in (ids, places))
     keys = here if before is None else torch.cat((before.passes[-1].given["key_positions"], here), dim=1)
     return {"tokens": tokens, "positions": here, "key_positions": keys}
 
@@ -166,7 +169,8 @@ def _tokenise(model: Model, prompt: Prompt, literal: bool) -> tuple[list[list[To
         prompt = prompt.tolist()
     if not isinstance(prompt, str | Sequence):
         raise PromptError(NO_PROMPT)
-    batch = list(prompt) if not isinstance(prompt, str) and prompt and not isinstance(prompt[0], int) else [prompt]
+    one_prompt = isinstance(prompt, str) or not prompt or isinstance(prompt[0], int)
+    batch: list[Any] = [prompt] if one_prompt else list(prompt)
     rows: list[list[Token]] = []
     texts: list[str] = []
     notices: list[str] = []

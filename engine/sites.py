@@ -63,7 +63,7 @@ Index = int | Span
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(?:\.[A-Za-z_0-9]+)*")
 _ADDRESS = re.compile(r"(?P<site>[^\[\]@\s]+)(?:\[(?P<index>[^\[\]]*)\])?(?:@(?P<at>\d{1,9}))?")
-_TERM = re.compile(r"(?P<axis>[A-Za-z_]+)=(?P<start>-?\d{1,12})?(?P<colon>:)?(?P<stop>-?\d{1,12})?")
+_TERM = re.compile(r"(?P<axis>[A-Za-z_]+)=(?P<start>-?\d{1,12})?(?:(?P<colon>:)(?P<stop>-?\d{1,12})?)?")
 
 
 def normalise(name: str) -> str:
@@ -98,8 +98,8 @@ class Address:
     def parse(cls, text: str) -> Address:
         """Read an address. Raises AddressError where the text is none."""
         found = _ADDRESS.fullmatch(text.strip())
-        if not found or not _NAME.fullmatch(found["site"]):
-            raise AddressError(f"{text.strip()!r} is not an address; write e.g. blocks.2.attn.pattern[h=3,q=9]@0")
+        if not found or not _NAME.fullmatch(normalise(found["site"])):
+            raise AddressError(f"{_short(text)} is not an address; write e.g. blocks.2.attn.pattern[h=3,q=9]@0")
         index = (
             tuple(_term(text, term.strip()) for term in found["index"].split(",") if term.strip())
             if found["index"]
@@ -107,7 +107,7 @@ class Address:
         )
         letters = [LETTERS.get(axis, axis) for axis, _ in index]
         if len(set(letters)) < len(letters):
-            raise AddressError(f"{text.strip()!r} names an axis twice")
+            raise AddressError(f"{_short(text)} names an axis twice")
         return cls(normalise(found["site"]), index, int(found["at"]) if found["at"] else None)
 
     def __str__(self) -> str:
@@ -134,11 +134,17 @@ class Address:
         return resolved
 
 
+def _short(text: str) -> str:
+    """A text as an error quotes it."""
+    text = text.strip()
+    return repr(text if len(text) <= 120 else f"{text[:119]}…")
+
+
 def _term(text: str, term: str) -> tuple[str, Index]:
     found = _TERM.fullmatch(term)
     if not found or not (found["colon"] or found["start"]):
         raise AddressError(
-            f"{text.strip()!r}: {term!r} is no index; write an axis and a number or a range, e.g. h=3 or q=0:8"
+            f"{_short(text)}: {_short(term)} is no index; write an axis and a number or a range, e.g. h=3 or q=0:8"
         )
     start = int(found["start"]) if found["start"] else None
     if not found["colon"]:

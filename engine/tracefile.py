@@ -186,7 +186,8 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     """A tensor's elements in order as bytes in host memory: its own where they lie so, else a copy."""
     import torch
 
-    flat = tensor.detach().resolve_neg().cpu().contiguous().reshape(-1)
+    host = tensor.detach().resolve_neg().cpu().contiguous()
+    flat = host.as_strided((host.numel(),), (1,))  # an axis of length 1 may have any stride until here
     return flat.view(torch.uint8).numpy().data
 
 
@@ -198,7 +199,7 @@ class _Writer:
     """
 
     PIECE = 4 * 1024 * 1024  # as much as a cache still holds when it is written after its checksum was taken
-    EARLY = 16 * 1024 * 1024
+    EARLY = 8 * 1024 * 1024
 
     def __init__(self, fd: int, start: int, size: int) -> None:
         self._fd, self._position, self._begun = fd, start, start
@@ -498,7 +499,8 @@ def expect(value: object, kind: type[_T], where: str) -> _T:
     if kind is float and type(given) in {int, float} and abs(given) <= sys.float_info.max:
         given = float(given)
     elif type(given) is not kind or kind is float:
-        found = "out of range" if type(given) is float else _KINDS.get(type(given), "something else")
+        numeric = kind is float and type(given) in {int, float}
+        found = "out of range" if numeric else _KINDS.get(type(given), "something else")
         raise TraceFileError(f"{where} is {found}, not {_KINDS.get(kind, kind.__name__)}; the file is damaged")
     checked: _T = given
     return checked

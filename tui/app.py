@@ -71,7 +71,9 @@ class LayerstepApp(App[None]):
         from tui.screens.main import MainScreen
 
         self.client = self._make_client()
-        await self.push_screen(MainScreen(self.client, self._request, self._address))
+        main = MainScreen(self.client, self._request, self._address)
+        self.add_mode("walk", lambda: main)  # a mode of its own: the first frame's screen is left behind
+        await self.switch_mode("walk")
 
     async def run_async(self, **options: Any) -> None:
         """Run; the terminal is given back first, then the engine is ended."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from tui.client import EngineClient, OnProgress
+from tui.client import EngineClient, EngineError, OnProgress
 from tui.state.answers import Candidate, Check, Ranking
 from tui.state.block import Block, Stats, window
 from tui.state.trace import Trace
@@ -14,6 +16,15 @@ from tui.state.views import Plane
 
 KEPT_BYTES = 32 * 1024 * 1024
 CANDIDATES = 100
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Whatever is wrong with an answer's shape is an EngineError too."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise EngineError("BadAnswer", f"the engine's answer makes no sense ({type(error).__name__}: {error})") from error
 
 
 class Session:
@@ -30,8 +41,11 @@ class Session:
     async def open(self, on_progress: OnProgress | None = None, **params: Any) -> Trace:
         """Open a prompt or a file; the trace before stays until this one is here."""
         summary = await self.client.open(on_progress, **params)
+        with understood():
+            trace = Trace.read(summary, self._opened + 1)
+            if not trace.steps:
+                raise ValueError("a trace without steps")
         self._opened += 1
-        trace = Trace.read(summary, self._opened)
         self._blocks.clear()
         self._rankings.clear()
         self._checks.clear()
@@ -48,10 +62,10 @@ class Session:
         reply = await self.client.request("window", address=plane.address(rows, cols))
         height, width = rows[1] - rows[0], cols[1] - cols[0]
         values = reply.values
+        if len(values) != height * width:
+            raise EngineError("BadAnswer", f"{plane.step.site}: {len(values)} values came where {height} × {width} were asked for")
         if plane.transposed:
             values = array("f", (reply.values[col * height + row] for row in range(height) for col in range(width)))
-        if len(values) < height * width:
-            values.extend([float("nan")] * (height * width - len(values)))
         block = Block(plane.key, rows[0], cols[0], height, width, values, Stats.read(reply.result.get("stats") or {}))
         self._keep(block)
         return block
@@ -65,10 +79,12 @@ class Session:
         key = (address, self._opened)
         if key not in self._rankings:
             result = (await self.client.request("top", address=address, k=CANDIDATES)).result
-            rows = tuple(
-                Candidate(int(row["id"]), str(row["label"]), float(row["prob"] or 0), float(row["logit"] or 0)) for row in result.get("rows") or ()
-            )
-            self._rankings[key] = Ranking(rows, int(result.get("nonfinite") or 0))
+            with understood():
+                rows = tuple(
+                    Candidate(int(row["id"]), str(row["label"]), float(row["prob"] or 0), float(row["logit"] or 0))
+                    for row in result.get("rows") or ()
+                )
+                self._rankings[key] = Ranking(rows, int(result.get("nonfinite") or 0))
         return self._rankings[key]
 
     def checks_known(self, site: str) -> tuple[Check, ...] | None:
@@ -80,13 +96,15 @@ class Session:
         key = (site, self._opened)
         if key not in self._checks:
             rows = (await self.client.request("checks", site=site)).result.get("rows") or ()
-            self._checks[key] = tuple(Check(str(row["name"]), bool(row["ok"]), str(row.get("text") or "")) for row in rows)
+            with understood():
+                self._checks[key] = tuple(Check(str(row["name"]), bool(row["ok"]), str(row.get("text") or "")) for row in rows)
         return self._checks[key]
 
     async def models(self) -> list[dict[str, str]]:
         """The models that are here."""
         rows = (await self.client.request("models")).result.get("rows") or ()
-        return [{key: str(row.get(key) or "") for key in ("name", "path", "text")} for row in rows]
+        with understood():
+            return [{key: str(row.get(key) or "") for key in ("name", "path", "text")} for row in rows]
 
     async def save(self, path: str, force: bool = False) -> tuple[str, int]:
         """Save the trace; the path and the bytes written."""

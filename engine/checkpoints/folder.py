@@ -23,6 +23,14 @@ def shown(path: Path | str) -> str:
     return display(str(path))
 
 
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder at ``path``, which may be any text at all."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that is too long
+        return False
+
+
 def read_json(folder: Path, name: str) -> dict[str, Any]:
     """A JSON object from ``folder/name``. Raises CheckpointError where it is missing, too large or not one."""
     path = inside(folder, name)

@@ -72,7 +72,7 @@ def config(raw: Mapping[str, Any], name: str) -> ModelConfig:
     """ModelConfig of a ``LlamaForCausalLM`` config.json. A key that it does not know is refused by name."""
     if unknown := sorted(set(raw) - NO_EFFECT - USED):
         raise CheckpointError(
-            f"{name}: config.json has {unknown[0]!r}, which layerstep does not know for llama; refused"
+            f"{name}: config.json has {unknown[0][:80]!r}, which layerstep does not know for llama; refused"
         )
 
     def need(key: str) -> Any:
@@ -81,14 +81,16 @@ def config(raw: Mapping[str, Any], name: str) -> ModelConfig:
         return raw[key]
 
     if raw.get("pretraining_tp", 1) != 1:
-        raise CheckpointError(f"{name}: pretraining_tp {raw['pretraining_tp']!r} is not supported, only 1")
+        raise CheckpointError(f"{name}: only pretraining_tp 1 is supported, but it is {raw['pretraining_tp']!r}"[:300])
     if (act := raw.get("hidden_act", "silu")) != "silu":
-        raise CheckpointError(f"{name}: hidden_act {act!r} is not supported for llama, only 'silu'")
+        raise CheckpointError(f"{name}: llama's hidden_act must be 'silu', but is {act!r}"[:300])
     heads, d_model = need("num_attention_heads"), need("hidden_size")
     head_dim = raw.get("head_dim")
     if head_dim is None:
         if not isinstance(heads, int) or not isinstance(d_model, int) or heads < 1:
-            raise CheckpointError(f"{name}: num_attention_heads {heads!r} and hidden_size {d_model!r} must be numbers")
+            raise CheckpointError(
+                f"{name}: num_attention_heads and hidden_size must be numbers, but are {heads!r} and {d_model!r}"[:300]
+            )
         head_dim = d_model // heads
     eos = raw.get("eos_token_id")
     return ModelConfig.from_json(
@@ -132,7 +134,7 @@ def _theta(raw: Mapping[str, Any], name: str) -> Any:
         if kind != "default":
             raise CheckpointError(f"{name}: rope_type {kind!r} is not supported yet, only 'default'"[:200])
         if unknown := sorted(set(scaling) - {"rope_type", "type", "rope_theta"}):
-            raise CheckpointError(f"{name}: {key} has {unknown[0]!r}, which layerstep does not know; refused")
+            raise CheckpointError(f"{name}: {key} has {unknown[0][:80]!r}, which layerstep does not know; refused")
         theta = scaling.get("rope_theta", theta)
     return theta
 

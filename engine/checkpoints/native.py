@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.config import ModelConfig
 from engine.errors import CheckpointError
+from engine.text import display
 
 FORMAT_VERSION = 1
 
@@ -15,10 +16,11 @@ def config(raw: Mapping[str, Any], name: str) -> ModelConfig:
     """The config as it stands, under the folder's name if it has none of its own."""
     if raw.get("format_version") != FORMAT_VERSION:
         raise CheckpointError(
-            f"{name}: format_version is {raw.get('format_version')!r}; this layerstep reads {FORMAT_VERSION}"
+            f"{name}: this layerstep reads format_version {FORMAT_VERSION}, not {raw.get('format_version')!r}"[:300]
         )
     fields = {key: value for key, value in raw.items() if key not in ("model_type", "format_version")}
-    return ModelConfig.from_json({"name": name} | fields)
+    own = raw.get("name", name)
+    return ModelConfig.from_json(fields | {"name": display(own)[:80] if isinstance(own, str) else own})
 
 
 def tensor_name(param: str) -> str:

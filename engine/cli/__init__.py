@@ -1,5 +1,13 @@
 """The command line: one file per command, imported when it is used. Results on stdout, everything else on stderr."""
 
-from engine.cli.entry import main
+from collections.abc import Sequence
 
-__all__ = ["main"]
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line on ``argv`` (by default the process's own); the exit code."""
+    try:
+        from engine.cli.entry import run
+
+        return run(argv)
+    except KeyboardInterrupt:  # that early, or that late
+        return 130

@@ -20,14 +20,14 @@ CANCELLED = 130
 _OF_THE_GROUP = frozenset(["--help", "-h", "--version"])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Nothing is raised, whatever happens."""
     args = list(sys.argv[1:] if argv is None else argv)
     safe_streams()
     if "_LAYERSTEP_COMPLETE" in os.environ:  # the shell asks what may come next
         return int(Layerstep().main(args, "layerstep", standalone_mode=False) or 0)
     try:
-        code = _run(args)
+        code = _dispatch(args)
         flush()
         return code
     except BrokenPipeError:  # whoever read our results has read enough
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(args, f"unexpected {type(error).__name__}: {error}{hint}")
 
 
-def _run(args: list[str]) -> int:
+def _dispatch(args: list[str]) -> int:
     """Run the command that is named; anything else is a prompt for the app. ``layerstep -- show`` is a prompt."""
     if args and (args[0] in COMMANDS or args[0] in _OF_THE_GROUP):
         command: click.Command = Layerstep()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from engine.cli.heavy import load_torch
 from engine.cli.options import DEFAULT_MODEL, ONLY_FOR_PROMPTS, json_option, read_prompt, recording_options
 from engine.cli.options import command as make_command
 from engine.cli.streams import say, say_error, say_json, say_notices
@@ -87,6 +88,7 @@ def open_source(context: click.Context, source: str | None, options: dict[str, A
     for name in ONLY_FOR_PROMPTS:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--{name.replace('_', '-')} is for a PROMPT; what is in FILE was recorded already")
+    load_torch()
     from engine import open_trace
 
     trace = open_trace(Path(source), options["model"])

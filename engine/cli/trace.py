@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from engine.cli.heavy import load_torch
 from engine.cli.options import DEFAULT_MODEL, json_option, keep_of, read_prompt, recording_options
 from engine.cli.options import command as make_command
 from engine.cli.progress import Progress
@@ -32,6 +33,7 @@ def record(
 ) -> Trace:
     """Load the model and run the prompt, with progress; what the user should know is said on stderr."""
     wanted = keep_of(keep)
+    load_torch()
     from engine import load_model, trace
 
     with Progress() as progress:

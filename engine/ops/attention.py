@@ -203,8 +203,9 @@ class Attention(Op):
         "Weighted values",
         "z = softmax(q kᵀ / √d_head) v",
         r"z = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt{d_{\mathrm{head}}}}\right) V",
-        "Every position takes a mixture of values, weighted by its pattern. One fused kernel does scores, mask, softmax "
-        "and mixture together and never writes the N × N scores; the steps before show what it would have written.",
+        "Every position takes a mixture of values, weighted by its pattern. One fused kernel does scores, mask, "
+        "softmax and mixture together and never writes the N × N scores; the steps before show what it would have "
+        "written.",
     )
 
     def run(

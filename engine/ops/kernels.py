@@ -95,5 +95,6 @@ def _choose(kernel: str, q: Tensor, k: Tensor, mask: Tensor | None, is_causal: b
             try:
                 return ask(repeat), repeat
             except RuntimeError as error:
-                reasons = [str(w.message).split("(Triggered")[0].strip() for w in caught] or [str(error)]
+                said = [str(w.message).split("(Triggered")[0] for w in caught] or [str(error)]
+                reasons = [" ".join(line.split()) for line in said]
     raise KernelError(f"kernel {kernel!r} cannot run here: {'; '.join(dict.fromkeys(reasons))}; use kernel auto")

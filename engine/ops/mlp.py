@@ -78,8 +78,8 @@ class Gate(Op):
             f"FFN: {glu}",
             f"post = ({formula}) · pre_linear, x = pre",
             rf"\mathrm{{post}} = \left({latex}\right) \odot \mathrm{{pre\_linear}},\; x = \mathrm{{pre}}",
-            f"{name} of the gate says how far each neuron is open; it is multiplied with what the neuron would pass on. "
-            "Two projections in, one out: today's models took this over since it learns better for the same size.",
+            f"{name} of the gate says how far each neuron is open; it is multiplied with what the neuron would pass "
+            "on. Two projections in, one out: today's models took this over since it learns better for the same size.",
         )
 
     def run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import ClassVar, Literal
 
@@ -19,61 +19,64 @@ Role = Literal["query", "key", "value", "attn_out", "up", "gate", "linear_up", "
 TEXTS: dict[Role, Text] = {
     "query": Text(
         "Queries",
-        "q = x W_Qᵀ (+ b_Q)",
-        r"q = x W_Q^\top \;(+\, b_Q)",
+        "q = x W_Qᵀ",
+        r"q = x W_Q^\top",
         "Every position asks a question: a projection of its vector, cut into heads of d_head numbers. "
         "A head compares this query with the keys of all positions that it may look at.",
     ),
     "key": Text(
         "Keys",
-        "k = x W_Kᵀ (+ b_K)",
-        r"k = x W_K^\top \;(+\, b_K)",
+        "k = x W_Kᵀ",
+        r"k = x W_K^\top",
         "Every position also puts up a label by which it can be found: its key. Where a query and a key point the same "
         "way, the score is high. With fewer key-value heads than query heads (GQA), several query heads share one.",
     ),
     "value": Text(
         "Values",
-        "v = x W_Vᵀ (+ b_V)",
-        r"v = x W_V^\top \;(+\, b_V)",
+        "v = x W_Vᵀ",
+        r"v = x W_V^\top",
         "The value is what a position hands over when it is looked at. Keys decide how much is taken from a position, "
         "values decide what is taken.",
     ),
     "attn_out": Text(
         "Output projection",
-        "attn_out = concat(z₁ … z_h) W_Oᵀ (+ b_O)",
-        r"\mathrm{attn\_out} = \mathrm{concat}(z_1,\dots,z_h)\, W_O^\top \;(+\, b_O)",
+        "attn_out = concat(z₁ … z_h) W_Oᵀ",
+        r"\mathrm{attn\_out} = \mathrm{concat}(z_1,\dots,z_h)\, W_O^\top",
         "The heads' results stand side by side and are mapped back to d_model. This is exactly what attention adds to "
         "the residual stream; it is also the sum of each head's own share.",
     ),
     "up": Text(
         "FFN: up",
-        "pre = x W_upᵀ (+ b)",
-        r"\mathrm{pre} = x W_{\mathrm{up}}^\top \;(+\, b)",
+        "pre = x W_upᵀ",
+        r"\mathrm{pre} = x W_{\mathrm{up}}^\top",
         "Each position alone is compared with d_mlp learned patterns, one per neuron. "
         "A large positive number says: this pattern is here.",
     ),
     "gate": Text(
         "FFN: gate",
-        "pre = x W_gateᵀ (+ b)",
-        r"\mathrm{pre} = x W_{\mathrm{gate}}^\top \;(+\, b)",
+        "pre = x W_gateᵀ",
+        r"\mathrm{pre} = x W_{\mathrm{gate}}^\top",
         "The first of two projections to d_mlp. Its activation says, neuron by neuron, how far the gate is open for "
         "what the second one brings.",
     ),
     "linear_up": Text(
         "FFN: up",
-        "pre_linear = x W_upᵀ (+ b)",
-        r"\mathrm{pre\_linear} = x W_{\mathrm{up}}^\top \;(+\, b)",
+        "pre_linear = x W_upᵀ",
+        r"\mathrm{pre\_linear} = x W_{\mathrm{up}}^\top",
         "The second projection to d_mlp, with no activation of its own. It says what each neuron would pass on if its "
         "gate were open.",
     ),
     "down": Text(
         "FFN: down",
-        "mlp_out = post W_downᵀ (+ b)",
-        r"\mathrm{mlp\_out} = \mathrm{post}\, W_{\mathrm{down}}^\top \;(+\, b)",
+        "mlp_out = post W_downᵀ",
+        r"\mathrm{mlp\_out} = \mathrm{post}\, W_{\mathrm{down}}^\top",
         "Every active neuron adds its own vector, weighted by how active it is. The sum is exactly what the FFN adds "
         "to the residual stream.",
     ),
 }
+
+BIASES: dict[Role, str] = {"query": "b_Q", "key": "b_K", "value": "b_V", "attn_out": "b_O"}
+"""How a bias is written; b where a role is not named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +84,15 @@ class Project(Op):
     """y = x Wᵀ + b over the last axis. (Vaswani et al. 2017, sections 3.2.2 and 3.3)"""
 
     role: Role
+    biased: bool = field(default=False, kw_only=True)
 
     @property
     def text(self) -> Text:
-        return TEXTS[self.role]
+        text = TEXTS[self.role]
+        if not self.biased:
+            return text
+        bias = BIASES.get(self.role, "b")
+        return replace(text, formula=f"{text.formula} + {bias}", latex=f"{text.latex} + {bias}")
 
     def run(
         self,

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from samples.training import export, measure, prepare, train
+from samples.training.models import Classic, Modern
 from samples.training.recipe import RECIPES
 
 CORPUS_HELP = "folder with the plain-text files that NOTICE names"
@@ -36,6 +37,11 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
+def write(model: Classic | Modern, folder: Path, dtype: str) -> None:
+    export.write(model, folder, prepare.DATA / "tokenizer.json", dtype)
+    print(f"{folder.name}: {measure.check_rounding(model, folder)}")
+
+
 def main() -> None:
     a = arguments().parse_args()
     if a.step in ("all", "prepare"):
@@ -43,14 +49,13 @@ def main() -> None:
     if a.step == "all":
         for name in RECIPES:
             run = train.train(name)
-            export.write(run.model, MODELS / name, prepare.DATA / "tokenizer.json", export.SHIPPED_DTYPE)
+            write(run.model, MODELS / name, export.SHIPPED_DTYPE)
             measure.measure_and_write(MODELS / name)
     elif a.step == "train":
         train.train(a.model, run=a.run, seed=a.seed)
     elif a.step == "export":
-        folder = train.RUNS / (a.run or a.model)
-        model = train.checkpoint_model(a.model, folder)
-        export.write(model, a.to or MODELS / a.model, prepare.DATA / "tokenizer.json", a.dtype)
+        model = train.checkpoint_model(a.model, train.RUNS / (a.run or a.model))
+        write(model, a.to or MODELS / a.model, a.dtype)
     elif a.step == "measure":
         measure.measure_and_write(a.folder)
 

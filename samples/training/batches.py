@@ -14,6 +14,7 @@ from samples.training.prepare import BOS, N_SPECIAL
 SHARES = {"sentences": 0.58, "stories": 0.30, "prose": 0.12}  # of the rows that are not repeats
 MIN_PERIOD = 3
 N_PAIRS = 8
+FEW = 6
 
 Row = tuple[np.ndarray, np.ndarray]  # ids [window + 1], loss weights [window]
 
@@ -48,17 +49,18 @@ class Batches:
 
     def repeat_row(self, window: int) -> Row:
         """A random sequence over and over, or eight pairs in random order."""
-        kind = self.rng.random()
-        if kind < 0.3:
+        kind = self.rng.choice(("pairs", "uniform", "natural", "few"))
+        if kind == "pairs":
             return self.pair_row(window)
         longest = min(48, window // 2) if window < 256 else window // 3
         period = round(np.exp(self.rng.uniform(np.log(MIN_PERIOD), np.log(longest))))  # short ones more often
-        if kind < 0.65:  # every token as likely as any other
-            once = self.rng.integers(N_SPECIAL, self.d_vocab, period)
-        else:  # tokens as frequent as in the stories
+        once = self.rng.integers(N_SPECIAL, self.d_vocab, period)
+        if kind == "natural":  # tokens as frequent as in the stories
             stream = self.streams["stories"]
-            once = stream[self.rng.integers(0, len(stream), period)]
-            once = np.where(once < N_SPECIAL, self.rng.integers(N_SPECIAL, self.d_vocab, period), once)
+            frequent = stream[self.rng.integers(0, len(stream), period)]
+            once = np.where(frequent < N_SPECIAL, once, frequent)
+        elif kind == "few":  # so few different tokens that only two in a row tell the place
+            once = self.rng.choice(once[:FEW], period)
         ids = np.concatenate(([BOS], np.resize(once, window)))
         return ids, np.arange(window) >= period  # the weight at i is for predicting ids[i + 1]
 

@@ -110,9 +110,8 @@ OBJECTS = (
     "ball", "cup", "book", "hat", "box", "key", "coin", "lamp", "cake", "apple", "kite", "stone", "bag",
     "shoe", "pen", "map", "ring", "rope", "drum", "flower",
 )  # fmt: skip
-COLOURS = (
-    "red", "blue", "green", "yellow", "black", "white", "brown", "pink", "big", "small", "new", "round",
-)  # fmt: skip
+HUES = ("red", "blue", "green", "yellow", "black", "white", "brown", "pink")
+COLOURS = (*HUES, "big", "small", "new", "round")
 
 # ---------------------------------------------------------------------------- who did what to whom
 ACTORS = (

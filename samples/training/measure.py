@@ -84,6 +84,21 @@ def prompt_figures(model: nn.Module, tokenizer: Tokenizer, name: str) -> list[di
     return found
 
 
+@torch.no_grad()
+def check_rounding(exact: nn.Module, folder: Path) -> str:
+    """Says how far the weights in `folder` moved the sample prompts' logits; a changed top token is an error."""
+    stored, tokenizer = read(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
+    furthest = 0.0
+    prompts = [prompt for prompt in read_prompts() if stored.shape.kind in prompt.models]
+    for prompt in prompts:
+        ids = torch.tensor([tokenizer.encode(prompt.text).ids])
+        before, after = exact(ids), stored(ids)  # [1, pos, d_vocab]
+        furthest = max(furthest, float((before - after).abs().max()))
+        if bool((before.argmax(-1) != after.argmax(-1)).any()):
+            raise ValueError(f"rounding the weights changes a top token in {prompt.text!r}")
+    return f"{len(prompts)} prompts: every top token as before rounding, no logit moved by more than {furthest:.4f}"
+
+
 def continuations(model: nn.Module, tokenizer: Tokenizer) -> list[str]:
     start = tokenizer.encode("Once upon a time").ids
     runs = [generate(model, start, 60, 0.0, 0)] + [generate(model, start, 60, 0.6, seed) for seed in range(3)]

@@ -369,12 +369,13 @@ def first_words(noun: str) -> Words:
 
 
 def name_questions(count: int, seed: int) -> list[Question]:
-    """What he or she does, of an unseen pair of names."""
+    """What he or she does, of an unseen pair of names with different habits."""
     questions = []
-    for case in name_cases(count, seed):
-        right, wrong = (word_at(case.text, start) for start in (case.target, case.foil))
-        questions.append((case.text, (NAME_HABIT[right],), (NAME_HABIT[wrong],)))
-    return questions
+    for case in name_cases(2 * count, seed):
+        right, wrong = (NAME_HABIT[word_at(case.text, start)] for start in (case.target, case.foil))
+        if right != wrong:
+            questions.append((case.text, (right,), (wrong,)))
+    return questions[:count]
 
 
 def verb_questions(count: int, seed: int) -> list[Question]:

@@ -36,18 +36,18 @@ M = 1_000_000
 # them; then mostly text while the rate falls, in longer and longer windows.
 
 
-def phases(induction: float) -> tuple[Phase, ...]:
-    """The course of training, with so many million tokens for induction."""
+def phases(induction: int, mixture: int, paragraphs: int, whole_window: float) -> tuple[Phase, ...]:
+    """The course of training, in millions of tokens."""
     return (
         Phase("language", 5 * M // 2, 128, 0.10),
-        Phase("induction", int(induction * M), 128, 0.60),
-        Phase("mixture", 4 * M, 128, 0.12),
-        Phase("paragraphs", 3 * M, 256, 0.12),
-        Phase("whole window", 5 * M // 2, 512, 0.12),
+        Phase("induction", induction * M, 128, 0.60),
+        Phase("mixture", mixture * M, 128, 0.12),
+        Phase("paragraphs", paragraphs * M, 256, 0.12),
+        Phase("whole window", int(whole_window * M), 512, 0.12),
     )
 
 
 RECIPES = {
-    "modern": Recipe(phases(induction=6), rate=3e-3, warmup=100, hold=0.5),
-    "classic": Recipe(phases(induction=9), rate=1.5e-3, warmup=400, hold=0.55, optimiser="adamw"),
+    "modern": Recipe(phases(6, 4, 3, 2.5), rate=3e-3, warmup=100, hold=0.5),
+    "classic": Recipe(phases(13, 3, 3, 2), rate=2e-3, warmup=400, hold=0.6),
 }

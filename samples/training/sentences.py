@@ -22,6 +22,7 @@ from samples.training.lexicon import (
     FACTS,
     GIRLS,
     HABIT_TAILS,
+    HUES,
     LETTERS,
     LIKELY_EVENTS,
     LIKELY_STATES,
@@ -237,13 +238,12 @@ def one_subject(r: Rng) -> str:
 
 
 def possession(r: Rng) -> str:
-    """Two or three people with things, and one of them asked for again."""
-    size = r.choices((2, 3), (4, 1))[0]
-    names = group(r, size)
-    things = list(zip(r.sample(COLOURS, size), r.sample(OBJECTS, size), strict=True))
-    said = [f"{name} has a {colour} {thing}." for name, (colour, thing) in zip(names, things, strict=True)]
-    for i in r.sample(range(size), r.choice((1, 2))):
-        name, (colour, thing) = names[i], things[i]
+    """Two or three people with things, and one or two of them asked for again."""
+    names = group(r, r.choices((2, 3), (4, 1))[0])
+    has = dict(zip(names, zip(r.sample(COLOURS, len(names)), r.sample(OBJECTS, len(names)), strict=True), strict=True))
+    said = [f"{name} has a {colour} {thing}." for name, (colour, thing) in has.items()]
+    for name in r.sample(names, r.choice((1, 2))):
+        colour, thing = has[name]
         said.append(
             r.choices((
                 f"{name} has a {colour} {thing}.",
@@ -253,6 +253,18 @@ def possession(r: Rng) -> str:
                 f"The {thing} is {colour}.",
             ), (5, 1, 5, 1, 1))[0]
         )  # fmt: skip
+    return " ".join(said)
+
+
+def liking(r: Rng) -> str:
+    """The same question with less between the name and the answer."""
+    names = group(r, r.choices((2, 3), (4, 1))[0])
+    likes = dict(zip(names, r.sample(HUES, len(names)), strict=True))
+    said = [f"{name} likes {hue}." for name, hue in likes.items()]
+    for name in r.sample(names, r.choice((1, 2))):
+        again = f"{name} likes {likes[name]}."
+        asked = f"What does {name} like? {capital(pronoun(name))} likes {likes[name]}."
+        said.append(r.choice((again, again, asked)))
     return " ".join(said)
 
 
@@ -349,7 +361,7 @@ def story(r: Rng) -> str:
 # Shares are of documents started with the family.
 FAMILIES: tuple[tuple[Family, int], ...] = (
     (causes, 24), (one_thing, 5), (habits, 17), (one_person, 3), (agreement, 15), (one_subject, 3),
-    (possession, 16), (roles, 8), (gift, 4), (repeated_list, 4), (series, 2), (facts, 2), (story, 7),
+    (possession, 16), (liking, 8), (roles, 8), (gift, 4), (repeated_list, 4), (series, 2), (facts, 2), (story, 7),
 )  # fmt: skip
 
 

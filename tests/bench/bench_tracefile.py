@@ -51,7 +51,9 @@ def like_gpt2(n: int, layers: int = 12, d: int = 768, vocab: int = 0) -> Tensors
 
 def like_ours(n: int) -> dict[str, object]:
     """A header as a trace of ``n`` tokens has it."""
-    tokens = [{"id": i, "bytes": "20746865", "special": False, "origin": "text", "span": [4 * i, 4 * i + 4]} for i in range(n)]
+    tokens = [
+        {"id": i, "bytes": "20746865", "special": False, "origin": "text", "span": [4 * i, 4 * i + 4]} for i in range(n)
+    ]
     return {"config": {"name": "gpt2", "d_model": 768}, "tokens": [tokens], "top": {str(i): "␣the" for i in range(n)}}
 
 
@@ -72,7 +74,9 @@ def medians(runs: dict[str, Callable[[], object]], seconds: float, before: Calla
     return {name: statistics.median(all_of_it) for name, all_of_it in times.items()}
 
 
-def saving(folder: Path, tensors: Tensors, header: dict[str, object], what: str, target: float | None, seconds: float) -> None:
+def saving(
+    folder: Path, tensors: Tensors, header: dict[str, object], what: str, target: float | None, seconds: float
+) -> None:
     path = folder / "saved.safetensors"
 
     def ours() -> None:
@@ -127,7 +131,8 @@ def opening(folder: Path, tensors: Tensors, header: dict[str, object], name: str
     }
     took = medians(runs, seconds, lambda: None)
     times = {run: f"{each * 1e3:.2f} ms" for run, each in took.items()}
-    report(f"open, read one, {what}", took["ours"] / took["bare"], 1.5, detail=f"{times['ours']} against {times['bare']}")
+    detail = f"{times['ours']} against {times['bare']}"
+    report(f"open, read one, {what}", took["ours"] / took["bare"], 1.5, detail=detail)
     detail = f"{times['ours mapped']} against {times['bare mapped']}, of which opening {times['ours opened']}"
     report("  its values not used", took["ours mapped"] / took["bare mapped"], None, detail=detail)
     ours_at.unlink()

@@ -179,5 +179,5 @@ def test_completion_is_the_shells(monkeypatch, capsys):
     monkeypatch.setenv("COMP_WORDS", "layerstep sh")
     monkeypatch.setenv("COMP_CWORD", "1")
     with pytest.raises(SystemExit):
-        entry.main([])
+        entry.run([])
     assert "show" in capsys.readouterr().out

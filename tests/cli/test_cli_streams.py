@@ -1,5 +1,6 @@
 """Streams that are closed, full, broken or dumb, and terminals that must get no foreign control byte."""
 
+import io
 import os
 import pty
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import pytest
 from calls import ROOT, shell, spawn
 
+from engine.cli import progress
 from engine.cli.streams import plain
 
 HOSTILE = "AA\x1b]0;PWNED\x07BB\x1b[5;5HCC\x9b31mEE\rFF\u202egnp\u200b\x7f\x1b["
@@ -19,6 +21,37 @@ def test_json_values():
         "a": ["NaN", "Infinity", "-Infinity", 1.5],
         "b": [True, None, "x", 2],
     }
+
+
+class Screen(io.StringIO):
+    """Stands for stderr."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("width", [1, 80])
+def test_progress_is_one_line_that_goes_away(monkeypatch, terminal, width):
+    screen = Screen(terminal)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(progress, "PATIENCE", 0)
+    monkeypatch.setenv("COLUMNS", str(width))
+    with progress.Progress() as shown:
+        shown.watch(3, 93, "blocks.0.attn.q")
+        shown.watch(4, 93, "blocks.0.attn.k")  # too soon after the one before
+    text = screen.getvalue()
+    if not terminal:
+        assert text == ""
+        return
+    _, line, blank, end = text.split("\r")
+    assert line.strip() == ("layerstep: step 3/93 blocks.0.attn.q" if width == 80 else "…")
+    assert (blank, end) == (" " * len(line), "")
+    assert len(line) == max(1, width - 1)
 
 
 def test_stdin_closed(tiny):
@@ -88,7 +121,8 @@ def test_a_terminal_gets_no_foreign_control(tiny, tmp_path):
 def on_a_terminal(*calls: list[object]) -> bytes:
     """All that a process writes to a terminal in which the program is called again and again."""
     ours, theirs = pty.openpty()
-    program = f"from engine.cli import main\nfor args in {[list(map(str, call)) for call in calls]!r}:\n"
+    program = "from engine.cli import main, progress\nprogress.PATIENCE = 1e9\n"  # it draws with carriage returns
+    program += f"for args in {[list(map(str, call)) for call in calls]!r}:\n"
     program += "    print('code', main(args), flush=True)"
     process = subprocess.Popen(
         [sys.executable, "-c", program], cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True

@@ -214,7 +214,7 @@ _LLAMA_WORDS = [
 
 
 def read_folder(folder: Path) -> Classic | Modern:
-    """The model in a folder, read without the engine: Hugging Face's Llama layout, or layerstep's own of a 2017 model."""
+    """The model in a folder, read without the engine: a Hugging Face Llama, or a 2017 model in layerstep's words."""
     c = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     weights = load_file(folder / "model.safetensors")
     if c["model_type"] == "llama":

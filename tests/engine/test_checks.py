@@ -132,19 +132,19 @@ def put(value: float, *index: int) -> Callable[[torch.Tensor], object]:
 
 BAD = [
     # site, what is done to one number of it, the checks that have to fail at least
-    ("attn.z", add(0.2, 0, 3, 1, 2), {"pattern @ v = z", SUM_OF_HEADS}),
+    ("attn.z", add(0.5, 0, 3, 1, 2), {"pattern @ v = z", SUM_OF_HEADS}),
     ("attn.z", put(0.0, 0, 3, 1), {"pattern @ v = z", SUM_OF_HEADS}),
     ("attn.q", add(1.0, 0, 5, 2, 1), {"pattern @ v = z"}),
-    ("attn.cache_v", add(0.5, 0, 2, 0, 0), {"pattern @ v = z"}),
+    ("attn.cache_v", add(2.0, 0, 2, 0, 0), {"pattern @ v = z"}),
     ("attn.pattern", add(0.01, 0, 1, 4, 2), {"rows sum to 1"}),
     ("attn.pattern", add(1e-3, 0, 0, 0, 6), {"nothing where none may attend", "rows sum to 1"}),
     ("attn.pattern", add(1e-30, 0, 0, 0, 6), {"nothing where none may attend"}),  # exactly 0, or it fails
     ("attn.pattern", add(-1e-3, 0, 3, 1, 2), {"nothing where none may attend", "rows sum to 1"}),
-    ("attn_out", add(0.2, 0, 2, 3), {SUM_OF_HEADS, "attn_out = blocks"}),
-    ("attn.result", add(0.2, 0, 2, 1, 3), {SUM_OF_HEADS}),
-    ("mlp_out", add(0.2, 0, 2, 3), {"mlp_out = blocks"}),
-    ("resid_mid", add(0.2, 0, 6, 19), {"attn_out = blocks"}),
-    ("resid_post", add(0.2, 0, 0, 0), {"mlp_out = blocks"}),
+    ("attn_out", add(0.5, 0, 2, 3), {SUM_OF_HEADS, "attn_out = blocks"}),
+    ("attn.result", add(0.5, 0, 2, 1, 3), {SUM_OF_HEADS}),
+    ("mlp_out", add(0.5, 0, 2, 3), {"mlp_out = blocks"}),
+    ("resid_mid", add(0.5, 0, 6, 19), {"attn_out = blocks"}),
+    ("resid_post", add(0.5, 0, 0, 0), {"mlp_out = blocks"}),
     ("attn.z", put(NAN, 0, 3, 1, 2), {"pattern @ v = z", "finite"}),
     ("attn.q", put(NAN, 0, 5, 2, 1), {"rows sum to 1", "pattern @ v = z", "finite"}),
     ("attn.pattern", put(NAN, 0, 1, 4, 2), {"rows sum to 1", "pattern @ v = z"}),
@@ -178,7 +178,7 @@ def test_the_residual_sum_of_a_pre_norm_block_fails_too(tiny):
         t = trace(tiny(**MODERN), [1, 2, 3])
         name = "resid_pre + attn_out + mlp_out = resid_post"
         assert name in {check.name for check in t.checks()}
-        assert name in failed(corrupt(t, f"blocks.1.{site}", add(0.2, 0, 1, 2)))
+        assert name in failed(corrupt(t, f"blocks.1.{site}", add(0.5, 0, 1, 2)))
     # In a post-norm block the norm stands between, so there is no such sum to check.
     assert name not in {check.name for check in trace(tiny(**CLASSIC), [1, 2, 3]).checks()}
 

@@ -73,9 +73,11 @@ def test_any_choice_of_sites_gives_the_same_bits(config, data, seed):
 @pytest.mark.parametrize("n", [1, 5, 64, 130])
 @pytest.mark.parametrize("d_model", [64, 256])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_same_bits_at_sizes_where_matrix_kernels_differ(tiny, n, d_model, dtype):
+def test_the_same_bits_at_sizes_where_matrix_kernels_differ(tiny, monkeypatch, n, d_model, dtype):
     traits = {"d_model": d_model, "d_head": 16, "d_mlp": 2 * d_model, "n_ctx": 256, "d_vocab": 300}
-    for architecture in (MODERN, CLASSIC):
+    kernels = ("torch", "onednn") if dtype is torch.float32 and torch.backends.mkldnn.is_available() else ("torch",)
+    for architecture, kernel in itertools.product((MODERN, CLASSIC), kernels):
+        monkeypatch.setattr("engine.ops.linear.backend", lambda *_, kernel=kernel: kernel)
         model = tiny(**architecture, **traits, dtype=dtype)
         ids = random_ids(model.config, n)
         reference = trace(model, ids)

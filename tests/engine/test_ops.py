@@ -351,7 +351,8 @@ def naive(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
 
 @given(
     kv_heads=st.integers(1, 3), group=st.integers(1, 3), d=st.integers(1, 9), past=st.integers(0, 4),
-    new=st.integers(1, 5), pads=st.integers(0, 3), causal=st.booleans(), kernel=st.sampled_from(["auto", "math", "flash"]),
+    new=st.integers(1, 5), pads=st.integers(0, 3), causal=st.booleans(),
+    kernel=st.sampled_from(["auto", "math", "flash"]),
     dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]), seed=st.integers(0, 9),
 )  # fmt: skip
 def test_attention_against_einsum(kv_heads, group, d, past, new, pads, causal, kernel, dtype, seed):

@@ -131,7 +131,7 @@ def test_the_plan_of_a_second_pass_too(config, keep, n, more):
 
 
 def measured_peak(model: Model, ids: list[int], keep: object) -> tuple[int, Trace]:
-    """The most memory that a run held beyond what was there before, as torch's allocator saw it, temporaries and all."""
+    """The most memory that a run held beyond what was there before, as torch's allocator saw it, and its trace."""
     trace(model, ids, keep=keep)  # what is made once and kept for later is not the run's
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
         t = trace(model, ids, keep=keep)
@@ -214,13 +214,15 @@ def test_a_run_over_the_limit_is_refused_with_the_numbers(tiny, monkeypatch):
 
 
 def test_the_limit_is_what_is_free_unless_said(tiny, monkeypatch):
-    model = tiny(**MODERN)
+    model = tiny(**MODERN, n_ctx=2048)
     monkeypatch.setattr("engine.recording.available_memory", lambda device: 1000)
+    scores = ["blocks.*.attn.scores"]  # of 1024 tokens: 64 MiB
     with pytest.raises(MemoryLimitError, match="the limit is 1000 B"):
-        trace(model, [1, 2, 3])
-    assert trace(model, [1, 2, 3], max_memory=2**20).length == 3
-    with pytest.raises(MemoryLimitError):
-        extend(model, trace(model, [1, 2, 3], max_memory=2**20), [4])
+        trace(model, [1] * 1024, keep=scores)
+    with pytest.raises(MemoryLimitError, match="the limit is 1000 B"):
+        extend(model, trace(model, [1, 2, 3]), [1] * 1024, keep=scores)
+    monkeypatch.setattr("engine.recording.available_memory", lambda device: GIB)
+    assert trace(model, [1] * 1024, keep=["blocks.0.attn.scores"]).length == 1024
 
 
 def test_asking_for_every_score_of_a_long_prompt_is_refused(tiny):
@@ -234,7 +236,10 @@ def test_asking_for_every_score_of_a_long_prompt_is_refused(tiny):
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (32 * GIB, "32.0 GiB"), (3 * 2**40, "3.0 TiB"), (2**60, "1048576.0 TiB")],
+    [
+        (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (32 * GIB, "32.0 GiB"), (3 * 2**40, "3.0 TiB"),
+        (2**60, "1048576.0 TiB"),
+    ],
 )  # fmt: skip
 def test_bytes_as_people_read_them(size, text):
     assert human(size) == text

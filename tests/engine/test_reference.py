@@ -242,6 +242,7 @@ def test_the_modern_sample_is_an_ordinary_llama_folder():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         theirs = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float64)
+    theirs.requires_grad_(False)
     model = load_model("modern", device="cpu", dtype="float64")
     for ids in PROMPTS:
         out = theirs(torch.tensor([ids]), output_attentions=True)

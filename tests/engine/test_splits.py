@@ -148,6 +148,7 @@ def test_the_context_s_end(tiny):
     assert len(beyond.notices) == 1
     assert "8" in beyond.notices[0]
     assert len(extend(rotary, trace(rotary, full), [1]).notices) == 1
+    assert extend(rotary, beyond, [1]).notices == beyond.notices  # said once
     assert trace(learned, [5]).length == 1
 
 

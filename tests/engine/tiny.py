@@ -26,7 +26,7 @@ CAUSAL = {name: traits for name, traits in ARCHITECTURES.items() if traits.get("
 
 
 def tiny_config(**traits) -> ModelConfig:
-    """A small config; d_head is not d_model / n_heads, and no two sizes are equal, so that none can stand for another."""
+    """A small config; d_head is not d_model / n_heads, and no two sizes are equal: none can stand for another."""
     sizes = {
         "name": "tiny", "d_vocab": 37, "d_model": 20, "n_layers": 2, "n_heads": 4, "d_head": 6, "d_mlp": 26,
         "n_ctx": 64,

@@ -378,7 +378,7 @@ async def test_the_mouse_does_it_too() -> None:
         assert (main.here[1].pos, main.here[1].key) == (4, 3)
         strip = text_of(app)[-2]
         await pilot.click("#tokens", offset=(strip.index("␣disk") + 1, 0))
-        assert main.here[1].pos == 7
+        assert main.here[1].pos == 6
         await go(app, pilot, "blocks.0.resid_mid")
         y = next(y for y, line in enumerate(text_of(app)) if "in  blocks.0.resid_pre" in line)
         await pilot.click(offset=(text_of(app)[y].index("blocks.0.resid_pre") + 2, y))
@@ -393,8 +393,8 @@ async def test_the_mouse_does_it_too() -> None:
         await pilot.pause()
         assert isinstance(app.screen, HelpScreen)
         await pilot.press("escape")
-        await pilot.press("slash")
-        await pilot.click("PickList", offset=(5, 2))
+        await pilot.press("slash", *"embe")
+        await pilot.click("PickList", offset=(5, 0))
         await settled(pilot)
         assert main.here[0].steps[main.here[1].step].site == "embed"
 

@@ -42,7 +42,7 @@ class AskScreen(Dialog[str]):
         if wrong := self._check(event.value):
             self._say(wrong)
         else:
-            self.dismiss(event.value)
+            self.finish(event.value)
 
     def on_input_changed(self) -> None:
         """What was wrong may be right now."""

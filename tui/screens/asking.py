@@ -15,8 +15,7 @@ from tui.state.trace import Step, Trace
 from tui.text import foreign
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from typing import Any
+    from collections.abc import Awaitable, Callable
 
     from textual.screen import Screen
 
@@ -48,7 +47,7 @@ class Asking(_Base):
         def address_trouble(self, text: str) -> str: ...
         async def restart(self) -> None: ...
         def stop_work(self) -> None: ...
-        def _in_background(self, work: Coroutine[Any, Any, None], lane: str) -> None: ...
+        def _in_background(self, work: Callable[[], Awaitable[None]], lane: str) -> None: ...
         def _work(self, job: Job | None) -> None: ...
 
     # the trace
@@ -79,7 +78,7 @@ class Asking(_Base):
             self.open({"file": str(Path(path.strip()).expanduser())})
 
     def do_trace_model(self) -> None:
-        self._in_background(self._ask_model(), "models")
+        self._in_background(self._ask_model, "models")
 
     async def _ask_model(self) -> None:
         from tui.screens.finder import FinderScreen
@@ -113,7 +112,7 @@ class Asking(_Base):
 
     def _save_to(self, path: str | None, force: bool = False) -> None:
         if path is not None and path.strip():
-            self._in_background(self._save(str(Path(path.strip()).expanduser()), force), "save")
+            self._in_background(lambda: self._save(str(Path(path.strip()).expanduser()), force), "save")
 
     async def _save(self, path: str, force: bool) -> None:
         from tui.widgets.job import Job
@@ -197,7 +196,7 @@ class Asking(_Base):
 
     def do_engine_restart(self) -> None:
         if self.client.state == "gone":
-            self.run_worker(self.restart(), group="restart", exclusive=True)
+            self._in_background(self.restart, "restart")
         else:
             self.say("the engine is running")
 

@@ -30,6 +30,14 @@ class Dialog(ModalScreen[Result | None]):
     AUTO_FOCUS = "Input"
     BINDINGS = [Binding("escape", "leave", "Back", show=False)]  # noqa: RUF012
 
+    finished = False
+
     def action_leave(self) -> None:
         """Leave without a result."""
-        self.dismiss(None)
+        self.finish(None)
+
+    def finish(self, result: Result | None) -> None:
+        """Leave with a result; once, however fast keys come."""
+        if self.is_current and not self.finished:
+            self.finished = True
+            self.dismiss(result)

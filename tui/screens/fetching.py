@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from engine.sites import Address
 from tui.client import EngineClient, EngineError, EngineGone, Stale
@@ -44,6 +44,8 @@ class Fetching(_Base):
 
     if TYPE_CHECKING:
 
+        alive: bool
+
         def show_all(self) -> None: ...
         def say(self, text: str, severity: str = "information") -> None: ...
         def tell(self, title: str, message: str) -> None: ...
@@ -59,7 +61,7 @@ class Fetching(_Base):
 
     def open(self, request: dict[str, str]) -> None:
         """Open a prompt or a file; what ran for another one stops."""
-        self._in_background(self._open(request), "open")
+        self._in_background(lambda: self._open(request), "open")
 
     async def _open(self, request: dict[str, str]) -> None:
         what = "opening" if "file" in request else "recording the pass"
@@ -120,7 +122,7 @@ class Fetching(_Base):
         return ""
 
     def _failed_first(self, message: str) -> None:
-        if self.trace is None:
+        if self.trace is None and self.alive:
             self.query_one(Stage).greet("no trace", *message.split("\n")[:3], "p prompt · o open · m model · q quit")
             self.show_all()
 
@@ -142,7 +144,7 @@ class Fetching(_Base):
 
     def fetch(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> None:
         """Ask for a window; only the newest one matters."""
-        self._in_background(self._fetch(plane, rows, cols), "window")
+        self._in_background(lambda: self._fetch(plane, rows, cols), "window")
 
     async def _fetch(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> None:
         try:
@@ -179,27 +181,25 @@ class Fetching(_Base):
     def _ranking(self, address: str, lane: str) -> Ranking | None:
         known = self.session.ranking_known(address)
         if known is None and self._first_time(lane, address):
-            self._in_background(self._ask(self.session.ranking(address)), lane)
+            self._in_background(lambda: self._ask(lambda: self.session.ranking(address)), lane)
         return known
 
     def checks_here(self, step: Step) -> tuple[Check, ...] | None:
         """The checks of a step; None while they are not here."""
         known = self.session.checks_known(step.site)
         if known is None and self._first_time("checks", step.site):
-            self._in_background(self._ask(self.session.checks(step.site), REST), "checks")
+            self._in_background(lambda: self._ask(lambda: self.session.checks(step.site), REST), "checks")
         return known
 
-    async def _ask(self, question: Coroutine[Any, Any, object], rest: float = 0.0) -> None:
+    async def _ask(self, question: Callable[[], Awaitable[object]], rest: float = 0.0) -> None:
         try:
             if rest:
                 await asyncio.sleep(rest)
-            await question
+            await question()
         except (Stale, EngineGone):
             return
         except EngineError as error:
             self.trouble = str(error)
-        finally:
-            question.close()
         self.show_all()
 
     def _first_time(self, lane: str, what: object) -> bool:
@@ -208,11 +208,16 @@ class Fetching(_Base):
         self._asked[lane] = what
         return True
 
-    def _in_background(self, work: Coroutine[Any, Any, None], lane: str) -> None:
-        self.run_worker(work, group=lane, exclusive=True, exit_on_error=True)
+    def _in_background(self, work: Callable[[], Awaitable[None]], lane: str) -> None:
+        """Run ``work`` in its lane; what ran there before is cancelled."""
+
+        async def run() -> None:
+            await work()
+
+        self.run_worker(run, name=lane, group=lane, exclusive=True)
 
     def _work(self, job: Job | None) -> None:
-        if self.is_attached:
+        if self.alive:
             self.query_one(JobLine).show(job)
 
     @property

@@ -54,8 +54,8 @@ class FinderScreen(Dialog[Choice]):
         """Choose."""
         event.stop()
         if (choice := self.query_one(PickList).chosen) is not None:
-            self.dismiss(choice)
+            self.finish(choice)
 
     def on_pick_list_picked(self, event: PickList.Picked) -> None:
         """Clicked."""
-        self.dismiss(event.choice)
+        self.finish(event.choice)

@@ -105,6 +105,8 @@ class MainScreen(Walking, Asking, Fetching, Screen[None]):
 
     def show_all(self) -> None:
         """Give every widget what it draws."""
+        if not self.alive:
+            return
         trace, cursor, plane = self.trace, self.cursor, self.plane
         self.query_one(HeaderLine).show(trace, cursor, self.client.state)
         self.query_one(KeyLine).show(trace is not None)
@@ -117,6 +119,11 @@ class MainScreen(Walking, Asking, Fetching, Screen[None]):
         self.query_one(TokenStrip).show(trace, cursor, self.next_token())
         if self.query_one("#why-pane").display:
             self.query_one(WhyPane).show(plane, cursor, block, self.checks_here(plane.step))
+
+    @property
+    def alive(self) -> bool:
+        """Whether there are widgets to show anything in: not while the app ends."""
+        return self.is_attached and bool(self.query("#keys"))
 
     @property
     def few_colours(self) -> bool:

@@ -31,4 +31,4 @@ class NoticeScreen(Dialog[str]):
         key = getattr(event, "key", "")
         if any(key == choice for choice, _ in self._choices):
             event.stop()  # type: ignore[attr-defined]
-            self.dismiss(key)
+            self.finish(key)

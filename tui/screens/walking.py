@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tui.state.cursor import Cursor
+from tui.state.layout import WIDE, panes
 from tui.state.trace import Trace
 from tui.state.views import HEAD_AXES, Plane, views_of
 from tui.widgets.heatmap import Heatmap
@@ -241,11 +242,13 @@ class Walking(_Base):
         self.focus_previous()
 
     def do_pane_why(self) -> None:
-        self.why_wanted = not self.query_one("#why-pane").display
+        wanted, usual = not self.query_one("#why-pane").display, panes(self.size.width, self.tree_wanted, None).why
+        self.why_wanted = None if wanted == usual else wanted
         self.place_panes()
 
     def do_pane_tree(self) -> None:
-        self.tree_wanted = not self.query_one("#tree-pane").display
-        if self.tree_wanted and self.size.width < 100:
-            self.why_wanted = False
+        wanted, usual = not self.query_one("#tree-pane").display, panes(self.size.width, None, None).tree
+        self.tree_wanted = None if wanted == usual else wanted
+        if wanted and self.size.width < WIDE:
+            self.why_wanted = None
         self.place_panes()

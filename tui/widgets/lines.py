@@ -26,6 +26,7 @@ class LineView(ScrollView, inherit_bindings=False):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._strips: dict[Hashable, Strip] = {}
+        self._drawing: Size | None = None
 
     def strip(self, y: int) -> Strip:
         """The line ``y`` of the widget (not of its content), ``self.room`` wide."""
@@ -34,7 +35,7 @@ class LineView(ScrollView, inherit_bindings=False):
     @property
     def room(self) -> Size:
         """The cells there are, without scrollbars."""
-        return self.scrollable_content_region.size
+        return self._drawing or self.scrollable_content_region.size
 
     @property
     def inks(self) -> Inks:
@@ -72,12 +73,14 @@ class LineView(ScrollView, inherit_bindings=False):
         room = self.room
         if room.width <= 0 or room.height <= 0:
             return [Strip.blank(crop.width, self.inks.text)] * crop.height
-        lines = []
+        lines, style = [], self.inks.text
+        self._drawing = room  # it is asked for again and again, and costs a walk over the screen each time
         for y in range(crop.y, crop.bottom):
-            line = self.strip(y) if y < room.height else Strip.blank(room.width, self.inks.text)
+            line = self.strip(y) if y < room.height else Strip.blank(room.width, style)
             if crop.x or line.cell_length != crop.width:
-                line = line.crop_extend(crop.x, crop.right, self.inks.text)
+                line = line.crop_extend(crop.x, crop.right, style)
             lines.append(line)
+        self._drawing = None
         return lines
 
     def blank(self, width: int, style: Style | None = None) -> Strip:

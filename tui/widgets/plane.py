@@ -45,8 +45,9 @@ class PlaneView(LineView, can_focus=True):
             self._strips.clear()
             self._asked = None
             self.measure()
-        if changed or moved:
+        if fresh or moved:  # not for a window that came because somebody scrolled away from the cursor
             self.follow(fresh)
+        if changed or moved:
             self.refresh()
         self.want()
 

@@ -1,0 +1,167 @@
+"""What the screens say, at two sizes: assertions on lines of text, not on whole snapshots."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from fake_engine import FakeEngine
+from helpers import go, main_of, picture, running, settled, text_of
+from rich.cells import cell_len
+
+from tui.state.block import EVERYTHING
+from tui.widgets.heatmap import Heatmap
+
+SIZES = [(80, 24), (160, 45), (60, 20), (400, 120)]
+SITES = [
+    "tokens", "positions", "embed", "rotary_cos", "blocks.0.ln1.scale", "blocks.0.attn.q", "blocks.0.attn.cache_k",
+    "blocks.0.attn.scores", "blocks.1.attn.masked", "blocks.1.attn.pattern", "blocks.1.attn.z", "blocks.1.attn.result",
+    "blocks.1.mlp.post", "logits", "probs",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("theme", ["layerstep-dark", "layerstep-light"])
+@pytest.mark.parametrize("size", SIZES)
+async def test_every_view_fills_the_screen_exactly(size: tuple[int, int], theme: str) -> None:
+    async with running(size=size, theme=theme) as (app, pilot):
+        for site in SITES:
+            await go(app, pilot, site)
+            lines = text_of(app)
+            assert len(lines) == size[1]
+            assert {cell_len(line) for line in lines} == {size[0]}
+            name = main_of(app).here[0].by_site[site].name
+            assert f"{name} ─" in lines[1]
+            assert f"step {main_of(app).here[1].step + 1}/" in lines[0]
+            if size[0] >= 80:
+                assert any("▌" in line and name in line for line in lines), "the cursor's step is visible in the tree"
+
+
+async def test_attention_at_80_by_24() -> None:
+    async with running(size=(80, 24)) as (app, pilot):
+        await go(app, pilot, "blocks.1.attn.pattern")
+        shown = "\n".join(text_of(app))
+        assert "block 1 · attention · pattern" in shown
+        assert "p = eˢ / Σ eˢ" in shown  # the caption, since the explanation is hidden
+        first = next(line for line in text_of(app) if "<|bos|>" in line and "·" in line)
+        assert first.count("·") == 8  # the mask: the first token sees only itself
+        assert re.search(r"0\.\d+ +query ␣full \(8\) · key ␣full \(8\)", shown)
+        assert "[␣full]" in shown
+        assert "→  . 0.16   ␣and 0.12" in shown
+
+
+async def test_the_explanation_at_160_by_45() -> None:
+    async with running(size=(160, 45)) as (app, pilot):
+        await go(app, pilot, "blocks.1.attn.pattern")
+        shown = "\n".join(text_of(app))
+        for words in ("The pattern step", "p = eˢ / Σ eˢ", "9 tokens, d_model = 32", "out blocks.1.attn.pattern 4×9×9", "✓ rows sum to 1", "not on the path"):
+            assert words in shown
+        assert "head 0 of 4" in shown
+        await go(app, pilot, "blocks.1.attn.z")
+        assert "✗ pattern @ v = z" in "\n".join(text_of(app))
+        await go(app, pilot, "blocks.1.attn.k")
+        assert "kv head 0 of 2 · for heads 0–1" in "\n".join(text_of(app))
+
+
+async def test_values_on_the_screen_are_the_engines() -> None:
+    engine = FakeEngine()
+    async with running(size=(160, 45), engine=engine) as (app, pilot):
+        await go(app, pilot, "blocks.0.attn.scores")
+        heatmap = picture(app)
+        for row in range(9):
+            line = next(line for line in text_of(app) if re.search(rf"│ *{re.escape(main_of(app).here[0].label(0, row))} ", line) and "." in line)
+            numbers = [float(n) for n in re.findall(r"-?\d*\.\d+", line.split("││")[1])]
+            exact = [engine.value("blocks.0.attn.scores", {"batch": 0, "head": 0, "query": row, "key": key}) for key in range(9)]
+            assert numbers == pytest.approx(exact, abs=0.006)
+        assert isinstance(heatmap, Heatmap)
+
+
+async def test_a_large_pattern_is_fetched_in_windows() -> None:
+    engine = FakeEngine(layers=1, heads=1, kv=1)
+    prompt = " ".join(f"w{i}" for i in range(399))
+    async with running(size=(100, 30), engine=engine, request={"model": "modern", "prompt": prompt}) as (app, pilot):
+        await go(app, pilot, "blocks.0.attn.scores")
+        asked = [params["address"] for method, params in engine.asked if method == "window"]
+        sizes = [re.search(r"q=(\d+):(\d+),k=(\d+):(\d+)", address) for address in asked if "scores" in address]
+        spans = [tuple(int(n) for n in found.groups()) for found in sizes if found]
+        assert spans
+        assert all((b - a) * (d - c) < EVERYTHING for a, b, c, d in spans)
+        heatmap = picture(app)
+        assert heatmap.block is not None
+        assert heatmap.block.has(*heatmap.seen())
+        assert heatmap.seen()[0][1] == 400  # the cursor's row is in sight
+        count = len(asked)
+        await pilot.press("up", "comma")  # inside the window: nothing is asked for
+        await settled(pilot)
+        assert sum(method == "window" for method, _ in engine.asked) == count
+        heatmap.scroll_to(0, 0, animate=False, immediate=True)
+        await settled(pilot)
+        assert heatmap.seen() == ((0, heatmap.seen()[0][1]), (0, heatmap.seen()[1][1]))
+        assert heatmap.block.has(*heatmap.seen())
+        assert "┄" not in "\n".join(text_of(app))
+        heatmap.scroll_to(10**6, 10**6, animate=False, immediate=True)
+        await settled(pilot)
+        assert heatmap.seen()[1][1] == 400
+        assert len(heatmap._strips) < 2100
+
+
+async def test_what_is_not_here_yet_is_marked() -> None:
+    from fake_engine import MemoryLink
+
+    link = MemoryLink()
+    async with running(link=lambda: link) as (app, pilot):
+        link.hold = True
+        main_of(app).go_to_step(main_of(app).here[0].by_site["blocks.0.attn.scores"].index)
+        await pilot.pause()
+        assert "┄" in "\n".join(text_of(app))
+        link.release()
+        await settled(pilot)
+        assert "┄" not in "\n".join(text_of(app))
+
+
+async def test_non_finite_values_are_marked_and_counted() -> None:
+    async with running(size=(160, 45), engine=FakeEngine(hostile=True)) as (app, pilot):
+        await go(app, pilot, "blocks.0.attn.z")
+        shown = "\n".join(text_of(app))
+        assert "NaN" in shown
+        assert "∞" in shown
+        assert "8 not finite" in shown
+
+
+async def test_shades_carry_the_sign_without_colour() -> None:
+    async with running(size=(100, 30)) as (app, pilot):
+        await go(app, pilot, "embed")
+        if not main_of(app).shades:
+            main_of(app).shades = False
+        await pilot.press("c")
+        for _ in range(9):
+            await pilot.press("minus")
+        shown = "\n".join(text_of(app))
+        assert all(glyph in shown for glyph in "▓█=#")
+
+
+async def test_no_ranking_from_values_that_are_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeEngine()
+    monkeypatch.setattr(engine, "_top", lambda params: {"rows": [], "nonfinite": 7})
+    async with running(engine=engine) as (app, pilot):
+        await go(app, pilot, "logits")
+        shown = "\n".join(text_of(app))
+        assert "no ranking: 7 values" in shown
+        assert "not finite: no next token" in shown
+
+
+async def test_a_trace_without_logits_is_walked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeEngine()
+    opened = engine._open
+
+    def bare(params: dict[str, object]) -> dict[str, object]:
+        summary = opened(params)
+        summary["steps"] = [step for step in summary["steps"] if step["site"] not in ("logits", "probs", "tokens")]
+        summary["tokens"] = []
+        return summary
+
+    monkeypatch.setattr(engine, "_open", bare)
+    async with running(engine=engine) as (app, pilot):
+        for _ in range(25):
+            await pilot.press("right")
+        await settled(pilot)
+        assert main_of(app).here[1].step == 25
