@@ -1,8 +1,8 @@
 """The app's side of the conversation with the engine.
 
-Requests are coroutines; cancelling the coroutine cancels the request over there. Each ``open`` starts a new run,
-and whatever still comes for an older run is dropped. A dead engine fails what waits, is told once to ``on_event``,
-and ``restart`` starts another.
+Requests are coroutines; cancelling the coroutine cancels the request over there. Each ``open`` is a new run, and what
+is asked meanwhile still belongs to the run that is looked at: it is stale once the new one is there, and good if the
+new one failed. A dead engine fails what waits, is told once to ``on_event``, and ``restart`` starts another.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Reply:
 @dataclass(slots=True)
 class _Pending:
     run: int
+    opens: bool
     answer: asyncio.Future[Reply]
     on_progress: OnProgress | None
 
@@ -68,6 +69,7 @@ class EngineClient:
         self._last_id = 0
         self._on_event: OnEvent = lambda header: None
         self.run = 0
+        self.looked_at = 0
         self.state = "starting"
         self.dropped = 0
 
@@ -78,20 +80,7 @@ class EngineClient:
 
     async def request(self, method: str, on_progress: OnProgress | None = None, **params: Any) -> Reply:
         """Ask and wait. Raises EngineError with one clear line where it could not be done."""
-        if self.state == "gone":
-            raise EngineGone("the engine is not running; press r to start it again")
-        self._last_id += 1
-        number = self._last_id
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._pending[number] = _Pending(self.run, answer, on_progress)
-        self._link.send(pack({"id": number, "run": self.run, "method": method, "params": params}))
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            self._cancel(number)
-            raise
-        finally:
-            self._pending.pop(number, None)
+        return await self._ask(method, self.looked_at, on_progress, params)
 
     async def open(self, on_progress: OnProgress | None = None, **params: Any) -> dict[str, Any]:
         """Open a trace: a new run. What waits for the older one is told that it is stale."""
@@ -100,7 +89,23 @@ class EngineClient:
             if not waiting.answer.done():
                 waiting.answer.set_exception(Stale())
             self._cancel(number)
-        return (await self.request("open", on_progress, **params)).result
+        return (await self._ask("open", self.run, on_progress, params)).result
+
+    async def _ask(self, method: str, run: int, on_progress: OnProgress | None, params: dict[str, Any]) -> Reply:
+        if self.state == "gone":
+            raise EngineGone("the engine is not running; press r to start it again")
+        self._last_id += 1
+        number = self._last_id
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._pending[number] = _Pending(run, method == "open", answer, on_progress)
+        self._link.send(pack({"id": number, "run": run, "method": method, "params": params}))
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._cancel(number)
+            raise
+        finally:
+            self._pending.pop(number, None)
 
     async def restart(self) -> None:
         """Start the engine again after it ended."""
@@ -136,18 +141,27 @@ class EngineClient:
             self._on_event(header)
             return
         waiting = self._pending.get(header.get("id", 0))
-        if waiting is None or waiting.answer.done() or header.get("run") != self.run or waiting.run != self.run:
+        if waiting is None or waiting.answer.done() or header.get("run") != waiting.run:
             self.dropped += 1
         elif event == "progress":
             if waiting.on_progress:
                 waiting.on_progress(int(header["done"]), int(header["total"]), str(header.get("what", "")))
         elif header.get("ok"):
+            if waiting.opens:
+                self._arrived(waiting.run)
             waiting.answer.set_result(Reply(header.get("result") or {}, floats(payload)))
         else:
             error = header.get("error") or {}
             waiting.answer.set_exception(
                 EngineError(str(error.get("kind", "Error")), str(error.get("message", "the engine gave no reason")))
             )
+
+    def _arrived(self, run: int) -> None:
+        """Another trace is looked at from now on, so the answers that still come for the last one are stale."""
+        self.looked_at = run
+        for waiting in self._pending.values():
+            if waiting.run != run and not waiting.answer.done():
+                waiting.answer.set_exception(Stale())
 
     def _gone(self, link: Link, words: str) -> None:
         if link is not self._link or self.state == "gone":

@@ -115,8 +115,13 @@ class ProcessLink:
         return True
 
     async def _listen(self, words: asyncio.StreamReader) -> None:
+        rest = b""
         while data := await words.read(2**16):
-            self._words.extend(line for line in data.decode("utf-8", "replace").splitlines() if line.strip())
+            *lines, rest = (rest + data).split(b"\n")
+            self._words.extend(line.decode("utf-8", "replace") for line in lines if line.strip())
+            rest = rest[-(2**16) :]
+        if rest.strip():
+            self._words.append(rest.decode("utf-8", "replace"))
 
     async def _read(
         self, frames: asyncio.StreamReader, listening: asyncio.Task[None], on_frame: OnFrame, on_gone: OnGone

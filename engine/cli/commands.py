@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from engine.cli.walk import command as walk
+
 COMMANDS = {
     "open": "Open a saved trace in the app.",
     "trace": "Record a prompt and save the trace.",
@@ -35,6 +37,7 @@ class Layerstep(click.Group):
             ),
             context_settings={"help_option_names": ["-h", "--help"]},
             params=[
+                *(option for option in walk.params if isinstance(option, click.Option)),  # for --help
                 click.Option(
                     ["--version"],
                     is_flag=True,
@@ -42,7 +45,7 @@ class Layerstep(click.Group):
                     expose_value=False,
                     callback=_version,
                     help="Print the version and exit.",
-                )
+                ),
             ],
         )
 

@@ -14,6 +14,7 @@ import click
 
 from engine.cli.commands import COMMANDS, Layerstep
 from engine.cli.streams import flush, give_up_stdout, safe_streams, say_error
+from engine.cli.walk import command as walk
 from engine.errors import Cancelled, LayerstepError
 
 CANCELLED = 130
@@ -57,10 +58,8 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(args: list[str]) -> int:
     """Run the command that is named; anything else is a prompt for the app. ``layerstep -- show`` is a prompt."""
-    if args and (args[0] in COMMANDS or args[0] in _OF_THE_GROUP):
-        command: click.Command = Layerstep()
-    else:
-        from engine.cli.walk import command
+    named = args and (args[0] in COMMANDS or args[0] in _OF_THE_GROUP)
+    command: click.Command = Layerstep() if named else walk
     with command.make_context("layerstep", list(args)) as context:
         return int(command.invoke(context) or 0)
 

@@ -18,7 +18,7 @@ DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 """The engine's own names, here without torch; a test holds them equal."""
 
 DEFAULT_MODEL = "modern"
-ONLY_FOR_PROMPTS = ("keep", "kernel", "device", "dtype", "max_memory", "literal")
+ONLY_FOR_PROMPTS = ("keep", "kernel", "device", "dtype", "max_memory", "literal", "ids")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t"))}
 
@@ -49,6 +49,12 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help=words)(function)
 
 
+def model_option(function: F) -> F:
+    """--model"""
+    words = f"A sample's name or a model folder; {DEFAULT_MODEL} for a PROMPT, none for a FILE unless given."
+    return click.option("--model", metavar="M", help=words)(function)
+
+
 def recording_options(function: F) -> F:
     """How a prompt is run and what of it is kept."""
     options = (
@@ -70,6 +76,7 @@ def recording_options(function: F) -> F:
             help="Refuse a run above this, e.g. 2G. Default: what is free.",
         ),
         click.option("--literal", is_flag=True, help="Read special tokens in PROMPT as ordinary text."),
+        click.option("--ids", is_flag=True, help="PROMPT is token ids, separated by spaces or commas."),
     )
     for option in reversed(options):
         function = option(function)
@@ -84,6 +91,14 @@ def keep_of(given: tuple[str, ...]) -> str | list[str]:
     if len(patterns) > 1 and (mixed := {"all", "residual"} & set(patterns)):
         raise click.BadParameter(f"{min(mixed)} stands alone", param_hint="--keep")
     return patterns[0] if patterns[0] in ("all", "residual") else patterns
+
+
+def ids_of(text: str) -> list[int]:
+    """Token ids from a text of numbers."""
+    parts = text.replace(",", " ").split()
+    if wrong := [part for part in parts if not (part.isascii() and part.isdecimal() and len(part) < 12)]:
+        raise click.UsageError(f"with --ids the PROMPT is numbers, but {wrong[0]!r} is none")
+    return [int(part) for part in parts]
 
 
 def read_prompt(given: str | None) -> tuple[str, list[str]]:

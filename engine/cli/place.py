@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from engine.traces import Trace, dtype_name
 if TYPE_CHECKING:
     from torch import Tensor
 
+BLOCK = 4 * 1024 * 1024
+"""Numbers that are looked at in one go."""
 PASS_AXES = ("pos", "query")
 """Axes over the tokens of a pass; the others over tokens count from the first token of all."""
 TOKEN_AXES = (*PASS_AXES, "key", "kv_pos", "past")
@@ -75,6 +78,14 @@ class Place:
     def labelled(self, axis: Axis) -> bool:
         return axis.name in TOKEN_AXES
 
+    def fixed_label(self, axis: str) -> str:
+        """What stands at the index that the address chose along an axis."""
+        i = self.fixed[axis]
+        if axis in TOKEN_AXES:
+            at = self.address.at
+            return self.token(i + (self.trace.passes[at].start if at is not None and axis in PASS_AXES else 0))
+        return self.trace.label(i) if axis == "d_vocab" else ""
+
     def along(self, i: int) -> Place:
         """The part at index ``i`` of the first axis."""
         first, *rest = self.axes
@@ -83,18 +94,28 @@ class Place:
         return replace(self, tensor=self.tensor[i], axes=tuple(rest), fixed=fixed, row=row)
 
     def stats(self) -> dict[str, Any]:
-        """Of the finite values: min, max, mean, std, norm; and how many are not finite, of each kind."""
-        x = self.tensor
-        if not x.is_floating_point():
-            return {"count": x.numel(), "min": int(x.min()), "max": int(x.max())} if x.numel() else {"count": 0}
-        finite = x[torch.isfinite(x)].double()
-        stats: dict[str, Any] = {"count": x.numel(), "finite": finite.numel()}
-        stats |= {"nan": int(x.isnan().sum())}
-        stats |= {"+inf": int((x == torch.inf).sum()), "-inf": int((x == -torch.inf).sum())}
-        if finite.numel():
-            stats |= {"min": float(finite.min()), "max": float(finite.max()), "mean": float(finite.mean())}
-            stats |= {"std": float(finite.std(correction=0)), "norm": float(finite.norm())}
-        return stats
+        """How many numbers there are and are not finite, of each kind; of the finite ones min, max, mean, std, norm.
+
+        In float64 and block by block, as the app does it.
+        """
+        counts = dict.fromkeys(("size", "finite", "nan", "+inf", "-inf"), 0)
+        total = squares = 0.0
+        low, high = math.inf, -math.inf
+        for part in self.tensor.reshape(-1).split(BLOCK):
+            x = part.double()
+            finite = x[x.isfinite()]
+            counts["size"] += x.numel()
+            counts["finite"] += finite.numel()
+            counts["nan"] += int(x.isnan().sum())
+            counts["+inf"] += int((x == math.inf).sum())
+            counts["-inf"] += int((x == -math.inf).sum())
+            if finite.numel():
+                total, squares = total + float(finite.sum()), squares + float(finite.square().sum())
+                low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+        if not (n := counts["finite"]):
+            return counts
+        std = math.sqrt(max(0.0, squares / n - (total / n) ** 2))
+        return {**counts, "min": low, "max": high, "mean": total / n, "std": std, "norm": math.sqrt(squares)}
 
     def to_json(self) -> dict[str, Any]:
         """The place with all its values, nested as its axes are."""

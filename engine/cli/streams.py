@@ -61,6 +61,8 @@ def plain(value: Any) -> Any:
         return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [plain(entry) for entry in value]
+    if isinstance(value, str) and not value.isascii():  # a path may hold half a surrogate pair
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return value
 
 

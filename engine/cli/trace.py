@@ -4,58 +4,27 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from engine.cli.heavy import load_torch
-from engine.cli.options import DEFAULT_MODEL, json_option, keep_of, read_prompt, recording_options
 from engine.cli.options import command as make_command
-from engine.cli.progress import Progress
-from engine.cli.streams import say_error, say_json, say_notices
+from engine.cli.options import json_option, model_option, recording_options
+from engine.cli.source import record
+from engine.cli.streams import say_error, say_json
 from engine.errors import TraceFileError
-
-if TYPE_CHECKING:
-    from engine.traces import Trace
-
-
-def record(
-    prompt: str,
-    notices: list[str],
-    *,
-    model: str | None,
-    keep: tuple[str, ...],
-    kernel: str,
-    device: str,
-    dtype: str,
-    max_memory: int | None,
-    literal: bool,
-) -> Trace:
-    """Load the model and run the prompt, with progress; what the user should know is said on stderr."""
-    wanted = keep_of(keep)
-    load_torch()
-    from engine import load_model, trace
-
-    with Progress() as progress:
-        loaded = load_model(model or DEFAULT_MODEL, device=device, dtype=dtype)
-        result = trace(
-            loaded, prompt, keep=wanted, kernel=kernel, max_memory=max_memory, literal=literal, watch=progress.watch
-        )
-    say_notices(*notices, *result.notices)
-    return result
 
 
 @make_command(name="trace", help="Run PROMPT (or stdin) and save all that was recorded in FILE.")
 @click.argument("prompt", required=False)
 @click.option("-o", "--output", "path", metavar="FILE", required=True, help="Where to save, *.trace.safetensors.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-@click.option("--model", metavar="M", help=f"A sample's name or a model folder.  [default: {DEFAULT_MODEL}]")
+@model_option
 @recording_options
 @json_option
 def command(prompt: str | None, path: str, force: bool, as_json: bool, **options: Any) -> int:
     check_output(path, force)
-    text, notices = read_prompt(prompt)
-    result = record(text, notices, **options)
+    result = record(prompt, **options)
     size = result.save(Path(path), force=force)
     if as_json:
         say_json(
@@ -69,7 +38,7 @@ def command(prompt: str | None, path: str, force: bool, as_json: bool, **options
                 "kernels": list(result.kernels),
                 "kept": sorted({name for p in result.passes for name in p.kept}),
                 "seconds": sum(p.seconds for p in result.passes),
-                "notices": [*notices, *result.notices],
+                "notices": list(result.notices),
             }
         )
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import ClassVar, Literal
 
@@ -13,6 +14,13 @@ from torch import Tensor
 
 from engine.config import RotaryStyle
 from engine.ops.base import Op, PassInfo, Shape, Text
+
+
+@cache
+def inverse_frequencies(d_head: int, theta: float, device: torch.device) -> Float[Tensor, " d_rot"]:
+    """θ^(−2i/d_head): the angle by which each pair of dimensions turns from one position to the next, in float32."""
+    even = torch.arange(0, d_head, 2, device=device, dtype=torch.float32)  # [d_rot]
+    return 1.0 / theta ** (even / d_head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +44,7 @@ class RotaryTable(Op):
         )
 
     def run(self, info: PassInfo, positions: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_rot"]:
-        even = torch.arange(0, self.d_head, 2, device=positions.device, dtype=torch.float32)  # [d_rot]
-        inv_freq = 1.0 / self.theta ** (even / self.d_head)  # [d_rot]
-        angle = positions.clamp(min=0).float()[..., None] * inv_freq  # [batch pos d_rot]
+        angle = positions.float()[..., None] * inverse_frequencies(self.d_head, self.theta, positions.device)
         return angle.cos() if self.function == "cos" else angle.sin()
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
@@ -69,12 +75,13 @@ class Rotate(Op):
         cos: Float[Tensor, "batch pos d_rot"],
         sin: Float[Tensor, "batch pos d_rot"],
     ) -> Float[Tensor, "batch pos head d_head"]:
-        cos, sin = cos.unsqueeze(2), sin.unsqueeze(2)  # [batch pos 1 d_rot]
         if self.style == "half":
-            a, b = x.chunk(2, dim=-1)  # [batch pos head d_rot] each
-            return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(x.dtype)
-        a, b = x[..., 0::2], x[..., 1::2]
-        return torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2).to(x.dtype)
+            swapped = x.roll(x.shape[-1] // 2, -1)  # each dimension's partner in its place
+            cos, sin = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)  # [batch pos d_head]
+        else:
+            swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+            cos, sin = cos.repeat_interleave(2, -1), torch.stack((-sin, sin), -1).flatten(-2)
+        return torch.addcmul(x * cos.unsqueeze(2), swapped, sin.unsqueeze(2)).to(x.dtype)
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 3 * prod(out)

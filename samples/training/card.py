@@ -43,8 +43,10 @@ def percent(share: float) -> str:
 
 
 def head_rows(figures: dict[str, Any]) -> list[str]:
-    previous = figures["previous_token"]
-    rows = [f"| the previous token | {previous['head']} | {percent(previous['weight'])} | | |"]
+    rows = [
+        f"| the previous token, {kind} | {found['head']} | {percent(found['weight'])} | | |"
+        for kind, found in figures["previous_token"].items()
+    ]
     for found in figures["induction"]:
         rows.append(
             f"| induction, period {found['period']} | {found['head']} | {percent(found['weight'])} | | "

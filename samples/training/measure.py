@@ -14,7 +14,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from samples.training import probes
+from samples.training import probes, sentences
 from samples.training.batches import SHARES, validation
 from samples.training.card import write_card
 from samples.training.export import read, write_json
@@ -24,6 +24,7 @@ from samples.training.train import masked_loss
 PROMPTS = Path(__file__).parents[1] / "prompts" / "prompts.toml"
 N_CASES = 800
 N_QUESTIONS = 200
+HELD_OUT = Path(__file__).with_name("held_out.txt")  # our own prose, not in the training text
 PERIODS = (16, 40, 100)
 QUESTIONS: dict[str, Callable[[int, int], list[probes.Question]]] = {
     "possession_again": probes.possession_again,
@@ -115,13 +116,29 @@ def losses(model: nn.Module, data: Path) -> dict[str, float]:
     return found
 
 
-def story_rows(tokenizer: Tokenizer, n_rows: int, n_pos: int) -> Tensor:
-    """Rows `[n_rows, n_pos]` of fresh sentences for the previous-token score; needs no data folder."""
-    from samples.training.sentences import documents
-
-    stream = [i for text in documents(3000, seed=99) for i in tokenizer.encode(text).ids[1:]]
+def rows_of(tokenizer: Tokenizer, texts: list[str], n_pos: int) -> Tensor:
+    """The texts one after another, cut into rows `[row, n_pos]` that begin with BOS."""
+    stream = [i for text in texts for i in tokenizer.encode(text).ids[1:]]
     step = n_pos - 1
-    return torch.tensor([[BOS, *stream[i * step : (i + 1) * step]] for i in range(n_rows)])
+    return torch.tensor([[BOS, *stream[i : i + step]] for i in range(0, len(stream) - step, step)])
+
+
+def previous_token_figures(model: nn.Module, tokenizer: Tokenizer) -> dict[str, object]:
+    """The best previous-token head on three kinds of text: prose of ours, random tokens, and sentences."""
+    shape = model.shape
+    generator = torch.Generator().manual_seed(7)
+    random_ids = torch.randint(probes.N_SPECIAL, shape.d_vocab, (32, 64), generator=generator)
+    random_ids[:, 0] = BOS
+    rows = {
+        "prose": rows_of(tokenizer, HELD_OUT.read_text(encoding="utf-8").splitlines(), 48),
+        "random tokens": random_ids,
+        "generated sentences": rows_of(tokenizer, sentences.documents(300, seed=99), 128),
+    }
+    found: dict[str, object] = {}
+    for kind, ids in rows.items():
+        (layer, head), weight = probes.previous_token(model, ids)
+        found[kind] = {"head": f"L{layer}H{head}", "weight": weight}
+    return found
 
 
 def measure(folder: Path, data: Path = DATA) -> dict[str, object]:
@@ -131,12 +148,11 @@ def measure(folder: Path, data: Path = DATA) -> dict[str, object]:
     name, shape = model.shape.kind, model.shape
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 
-    previous_head, previous = probes.previous_token(model, story_rows(tokenizer, 32, 256))
     figures: dict[str, object] = {
         "model": name,
         "parameters": sum(p.numel() for p in model.parameters()),
         "n_ctx": shape.n_ctx,
-        "previous_token": {"head": f"L{previous_head[0]}H{previous_head[1]}", "weight": previous},
+        "previous_token": previous_token_figures(model, tokenizer),
         "induction": [probes.induction(model, shape.d_vocab, period, 64, seed=5) for period in PERIODS],
         "it_to_subject": probes.find_head(model, tokenizer, probes.it_cases(N_CASES, seed=11)).as_dict(),
         "verb_to_subject": probes.find_head(model, tokenizer, probes.verb_cases(N_CASES, seed=12)).as_dict(),
@@ -170,7 +186,8 @@ def table(figures: dict[str, object]) -> str:
     def add(label: str, head: str, text: str) -> None:
         lines.append(f"{label:34s} {head:5s} {text}")
 
-    add("previous token", f["previous_token"]["head"], f"{f['previous_token']['weight']:.2f}")
+    for kind, previous in f["previous_token"].items():
+        add(f"previous token, {kind}", previous["head"], f"{previous['weight']:.2f}")
     for i in f["induction"]:
         ratio = i["loss_second_copy"] / i["loss_first_copy"]
         add(

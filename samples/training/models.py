@@ -114,7 +114,7 @@ class Classic(nn.Module):
         self.embed = nn.Embedding(shape.d_vocab, shape.d_model)
         self.blocks = nn.ModuleList(ClassicBlock(shape) for _ in range(shape.n_layers))
         self.register_buffer("positions", sinusoids(shape.n_ctx, shape.d_model), persistent=False)
-        nn.init.normal_(self.embed.weight, std=shape.d_model**-0.5)
+        nn.init.normal_(self.embed.weight, std=0.02)  # small beside the positions, so that heads find these first
         for name, weight in self.named_parameters():
             if name.endswith(".bias"):
                 nn.init.zeros_(weight)

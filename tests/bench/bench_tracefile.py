@@ -57,9 +57,23 @@ def like_ours(n: int) -> dict[str, object]:
     return {"config": {"name": "gpt2", "d_model": 768}, "tokens": [tokens], "top": {str(i): "␣the" for i in range(n)}}
 
 
-def medians(runs: dict[str, Callable[[], object]], seconds: float, before: Callable[[], object]) -> dict[str, float]:
-    """Each in turn, after ``before``, for about ``seconds``: medians in seconds."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
+class Times(dict[str, list[float]]):
+    """Seconds of every run, by name."""
+
+    def median(self, name: str) -> float:
+        return statistics.median(self[name])
+
+    def ratio(self, ours: str, theirs: str) -> float:
+        """The median over rounds, so that a neighbour who comes and goes disturbs both sides alike."""
+        return statistics.median(a / b for a, b in zip(self[ours], self[theirs], strict=True))
+
+    def shown(self, *names: str) -> str:
+        return " against ".join(f"{self.median(name) * 1e3:.2f} ms" for name in names)
+
+
+def interleaved(runs: dict[str, Callable[[], object]], seconds: float, before: Callable[[], object]) -> Times:
+    """Each in turn, after ``before``, for about ``seconds`` and at least five times after a warm-up."""
+    times = Times({name: [] for name in runs})
     until = time.perf_counter() + seconds
     rounds = 0
     while rounds < 6 or (time.perf_counter() < until and rounds < 1000):
@@ -67,11 +81,11 @@ def medians(runs: dict[str, Callable[[], object]], seconds: float, before: Calla
             before()
             start = time.perf_counter()
             result = run()
-            if rounds:  # the first is a warm-up
+            if rounds:
                 times[name].append(time.perf_counter() - start)
             del result
         rounds += 1
-    return {name: statistics.median(all_of_it) for name, all_of_it in times.items()}
+    return times
 
 
 def saving(
@@ -101,11 +115,13 @@ def saving(
         os.sync()
 
     runs = {"ours": ours, "bare": bare, "ours unsynced": ours_unsynced, "bare synced": bare_synced}
-    took = medians(runs, seconds, fresh)
-    detail = f"{took['ours'] * 1e3:.1f} ms against {took['bare'] * 1e3:.1f} ms"
-    report(f"save / save_file, {what}", took["ours"] / took["bare"], target, detail=detail)
-    report(f"  both with fsync, {what}", took["ours"] / took["bare synced"], None)
-    report(f"  both without fsync, {what}", took["ours unsynced"] / took["bare"], None)
+    took = interleaved(runs, seconds, fresh)
+    for name, ours_name, bare_name, bound in (
+        (f"save / save_file, {what}", "ours", "bare", target),
+        ("  both with fsync", "ours", "bare synced", None),
+        ("  both without fsync", "ours unsynced", "bare", None),
+    ):
+        report(name, took.ratio(ours_name, bare_name), bound, detail=took.shown(ours_name, bare_name))
     fresh()
 
 
@@ -129,12 +145,10 @@ def opening(folder: Path, tensors: Tensors, header: dict[str, object], name: str
         "bare mapped": bare,
         "ours opened": lambda: tracefile.read(ours_at),
     }
-    took = medians(runs, seconds, lambda: None)
-    times = {run: f"{each * 1e3:.2f} ms" for run, each in took.items()}
-    detail = f"{times['ours']} against {times['bare']}"
-    report(f"open, read one, {what}", took["ours"] / took["bare"], 1.5, detail=detail)
-    detail = f"{times['ours mapped']} against {times['bare mapped']}, of which opening {times['ours opened']}"
-    report("  its values not used", took["ours mapped"] / took["bare mapped"], None, detail=detail)
+    took = interleaved(runs, seconds, lambda: None)
+    report(f"open, read one, {what}", took.ratio("ours", "bare"), 1.5, detail=took.shown("ours", "bare"))
+    detail = f"{took.shown('ours mapped', 'bare mapped')}, of which opening {took.shown('ours opened')}"
+    report("  its values not used", took.ratio("ours mapped", "bare mapped"), None, detail=detail)
     ours_at.unlink()
     bare_at.unlink()
 
@@ -173,9 +187,9 @@ def checksums(seconds: float) -> None:
 
     data = torch.randn(16 * MIB).view(torch.uint8).numpy().data
     runs = {"ours": lambda: tracefile._checksum(data), "crc": lambda: zlib.crc32(data)}
-    took = medians(runs, seconds, lambda: None)
-    rates = ", ".join(f"{name} {len(data) / 2**30 / each:.1f} GiB/s" for name, each in took.items())
-    report("checksum / zlib.crc32", took["ours"] / took["crc"], None, detail=rates)
+    took = interleaved(runs, seconds, lambda: None)
+    rates = ", ".join(f"{name} {len(data) / 2**30 / took.median(name):.1f} GiB/s" for name in took)
+    report("checksum / zlib.crc32", took.ratio("ours", "crc"), None, detail=rates)
 
 
 def main() -> None:
@@ -194,7 +208,8 @@ def main() -> None:
         saving(folder, trace, like_ours(448), "as GPT-2, 300 MiB", 1.15, seconds)
         saving(folder, like_gpt2(10, 6, 256), like_ours(10), "as a sample, 1.2 MiB", None, seconds / 4)
         opening(folder, one, {}, "t050", "100 × 3 MiB", seconds / 8)
-        opening(folder, trace, like_ours(448), "blocks.5.attn.z@0", "GPT-2, 1.3 MiB of 300", seconds / 8)
+        opening(folder, trace, {}, "blocks.5.attn.z@0", "GPT-2, 1.3 MiB of 300", seconds / 8)
+        opening(folder, trace, like_ours(448), "blocks.5.attn.z@0", "the same, 448 tokens in the header", seconds / 8)
         trace = like_gpt2(300, vocab=50257)
         opening(folder, trace, like_ours(300), "logits@0", "GPT-2, logits, 57 MiB", seconds / 8)
         memory(folder)

@@ -79,6 +79,18 @@ def test_a_table_lines_up(call: Call, tiny, monkeypatch, width):
     assert max(widths) <= int(width)
     assert len({cells(line) for line in table[2:] if not line.startswith("…")}) == 1  # numbers end in one column
     assert "-inf" in done.out
+    assert " masked" in done.out.splitlines()[1]
+
+
+def test_statistics_are_the_tensors(call: Call, tiny, recorded, monkeypatch):
+    monkeypatch.setattr("engine.cli.place.BLOCK", 7)
+    stats = call("show", PROMPT, "--model", tiny, "--at", "blocks.0.attn.masked", "--json").json["stats"]
+    x = recorded["blocks.0.attn.masked"].double()
+    finite = x[x.isfinite()]
+    assert (stats["size"], stats["finite"], stats["-inf"]) == (x.numel(), finite.numel(), x.numel() - finite.numel())
+    expected = [finite.min(), finite.max(), finite.mean(), finite.std(correction=0), finite.norm()]
+    got = torch.tensor([stats[key] for key in ("min", "max", "mean", "std", "norm")], dtype=torch.float64)
+    torch.testing.assert_close(got, torch.stack(expected))
 
 
 def test_full_prints_what_is_left_out(call: Call, tiny):
@@ -136,7 +148,7 @@ def test_what_is_not_finite_has_a_name(call: Call, tmp_path):
     )
     tensor = call("show", "dog", "--model", spoilt, "--at", "logits[p=-1]")
     assert "no ranking" in tensor.out
-    assert "not finite" in tensor.out
+    assert "NOT FINITE 300 of 300 (300 nan)" in tensor.out
     data = call("show", "dog", "--model", spoilt, "--at", "logits[p=-1]", "--json").json
     assert set(data["values"]) == {"NaN"}
     failed = call("show", "dog", "--model", spoilt, "--checks")
@@ -221,3 +233,13 @@ def test_a_file_shows_what_the_prompt_does(call: Call, tiny, tmp_path):
     missing = call("show", tmp_path / "b.safetensors")
     assert (missing.code, missing.out) == (1, "")
     assert "b.safetensors" in missing.err
+
+
+def test_a_prompt_of_ids(call: Call, tiny):
+    done = call("show", "4, 5 6", "--ids", "--model", tiny, "--json")
+    assert done.code == 0
+    assert [t["id"] for t in done.json["tokens"][0]] == [4, 5, 6]
+    assert call("show", "4 five", "--ids", "--model", tiny).code == 2
+    beyond = call("show", "300", "--ids", "--model", tiny)
+    assert (beyond.code, beyond.err.count("\n")) == (1, 1)
+    assert call("show", "", "--ids", "--model", tiny).code == 1

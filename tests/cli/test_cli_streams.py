@@ -3,8 +3,10 @@
 import io
 import os
 import pty
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from calls import ROOT, shell, spawn
@@ -21,6 +23,7 @@ def test_json_values():
         "a": ["NaN", "Infinity", "-Infinity", 1.5],
         "b": [True, None, "x", 2],
     }
+    assert plain(["caf\u00e9", "\ud83d\udc4d", "a\udcff"]) == ["café", "👍", "a\ufffd"]
 
 
 class Screen(io.StringIO):
@@ -52,6 +55,23 @@ def test_progress_is_one_line_that_goes_away(monkeypatch, terminal, width):
     assert line.strip() == ("layerstep: step 3/93 blocks.0.attn.q" if width == 80 else "…")
     assert (blank, end) == (" " * len(line), "")
     assert len(line) == max(1, width - 1)
+
+
+def test_ctrl_c_ends_what_does_not_come_back():
+    program = (
+        "import hashlib\nfrom engine.cli import interrupt\ninterrupt.PATIENCE = 0.1\n"
+        "with interrupt.prompt_interrupts():\n    print('go', flush=True)\n"
+        "    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(2) == "go"
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, words = process.communicate(timeout=20)
+    assert (process.returncode, words) == (130, "layerstep: cancelled\n")
 
 
 def test_stdin_closed(tiny):

@@ -67,8 +67,8 @@ def test_addresses_as_people_write_them(text, site, index, at):
     [
         "", " ", "[h=1]", "@1", "a b", "blocks..q", ".q", "q.", "1blocks", "a[h=1", "a]h=1[", "a[h]", "a[h=]", "a[=3]",
         "a[h=1.5]", "a[h=x]", "a[h=1:2:3]", "a[h=1]@", "a@x", "a@-1", "a@1@2", "a[h=1][q=2]", "a[h=1,h=2]",
-        "a[head=1,h=2]", "a[k=1,key=2]", "a[h==1]", "a[h=1]b", "a[h=1;q=2]", "a[h=99999999999999]", "a[h=3-5]", "a@9999999999",
-        "../etc/passwd", "\x1b[31m", "a\n[h=1]", "a[h=\x00]", "é", "hook_", "blocks.0.hook_",
+        "a[head=1,h=2]", "a[k=1,key=2]", "a[h==1]", "a[h=1]b", "a[h=1;q=2]", "a[h=99999999999999]", "a[h=3-5]",
+        "a@9999999999", "../etc/passwd", "\x1b[31m", "a\n[h=1]", "a[h=\x00]", "é", "hook_", "blocks.0.hook_",
     ],
 )  # fmt: skip
 def test_what_is_no_address_is_refused_in_one_line(text):

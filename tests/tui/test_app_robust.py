@@ -201,6 +201,24 @@ async def test_another_prompt_during_an_opening_wins() -> None:
         assert main.here[0].prompt == "third"
 
 
+async def test_a_failed_opening_leaves_the_old_trace_whole() -> None:
+    link = MemoryLink()
+    async with running(link=lambda: link) as (app, pilot):
+        main = main_of(app)
+        link.hold = True
+        main.go_to_step(main.here[0].by_site["embed"].index)
+        await pilot.pause()
+        main.open({"model": "missing", "prompt": "x"})
+        await pilot.pause()
+        link.release()
+        await settled(pilot)
+        assert isinstance(app.screen, NoticeScreen)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert main.here[0].model == "modern"
+        assert "┄" not in "\n".join(text_of(app))
+
+
 async def test_answers_for_an_older_trace_never_reach_the_screen() -> None:
     link = MemoryLink()
     async with running(link=lambda: link) as (app, pilot):

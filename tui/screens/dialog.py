@@ -7,7 +7,9 @@ from typing import TypeVar
 from textual.binding import Binding
 from textual.containers import Vertical
 from textual.content import Content
+from textual.events import Key
 from textual.screen import ModalScreen
+from textual.widgets import Input
 
 from tui.text import foreign
 
@@ -31,6 +33,26 @@ class Dialog(ModalScreen[Result | None]):
     BINDINGS = [Binding("escape", "leave", "Back", show=False)]  # noqa: RUF012
 
     finished = False
+    _early: tuple[Key, ...] = ()
+
+    def on_mount(self) -> None:
+        """What was typed meanwhile."""
+        early, self._early = self._early, ()
+        for event in early:
+            self.type_ahead(event)
+
+    def on_key(self, event: Key) -> None:
+        """A key before anything had the focus."""
+        if self.focused is None:
+            self.type_ahead(event)
+
+    def type_ahead(self, event: Key) -> None:
+        """Give the input a key that was typed before it was there: nothing of a fast ``/name`` is lost."""
+        boxes = self.query(Input)
+        if boxes:
+            boxes.first().post_message(Key(event.key, event.character))
+        elif not self.is_mounted:
+            self._early += (event,)
 
     def action_leave(self) -> None:
         """Leave without a result."""

@@ -75,11 +75,13 @@ class Fetching(_Base):
             return
         except EngineError as error:
             self._failed_first(str(error))
+            self._ask_again()
             if error.kind != "Cancelled":
                 self.tell("could not open", str(error))
             return
         except asyncio.CancelledError:
             self._failed_first("cancelled; press p for a prompt, o to open a trace, m for the models")
+            self._ask_again()
             raise
         finally:
             self._work(None)
@@ -120,6 +122,14 @@ class Fetching(_Base):
         except Exception as error:  # an address is typed by hand: whatever is wrong is said
             return str(error)
         return ""
+
+    def _ask_again(self) -> None:
+        """What was asked for the trace that stays was dropped when another one was to be opened."""
+        self._asked = {}
+        if self.alive and self.trace is not None:
+            if (picture := self.query_one(Stage).picture) is not None:
+                picture.retry()
+            self.show_all()
 
     def _failed_first(self, message: str) -> None:
         if self.trace is None and self.alive:

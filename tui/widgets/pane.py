@@ -36,12 +36,16 @@ class Pane(Vertical, can_focus=False):
 
     def _draw_title(self) -> None:
         left, *rights = self._titles
+        short = left.split(" · ")
         room = self.outer_size.width - 6
         if room <= 0 or not left:
             self.border_title = ""
             return
         left = fit(left, min(cells(left), room))
         right = next((right for right in rights if cells(left) + cells(right) + 3 <= room), "")
+        if rights and not right and len(short) > 2:  # without its middle there is room for more
+            left = " · ".join((short[0], short[-1]))
+            right = next((right for right in rights if cells(left) + cells(right) + 3 <= room), "")
         spare = room - cells(left) - cells(right) - 2
         if not right or spare < 1:
             self.border_title = Content(left)

@@ -1,0 +1,73 @@
+"""Where a trace comes from: a prompt that is run, or a file that was saved."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from engine.cli.heavy import load_torch
+from engine.cli.interrupt import prompt_interrupts
+from engine.cli.options import DEFAULT_MODEL, ONLY_FOR_PROMPTS, ids_of, keep_of, read_prompt
+from engine.cli.progress import Progress
+from engine.cli.streams import say_notices
+
+if TYPE_CHECKING:
+    from engine.traces import Trace
+
+SUFFIX = ".safetensors"
+
+
+def is_file(source: str) -> bool:
+    """Whether what was written is a trace file and not a prompt: it is there, or its name ends as theirs do."""
+    return os.path.isfile(source) or source.endswith(SUFFIX)
+
+
+def open_source(context: click.Context, source: str | None, options: dict[str, Any]) -> Trace:
+    """The trace in a file, or of a prompt (None and - are stdin); what the user should know is said on stderr."""
+    if source is None or source == "-" or not is_file(source):
+        return record(source, **options)
+    for name in ONLY_FOR_PROMPTS:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} is for a PROMPT; what is in FILE was recorded already")
+    load_torch()
+    from engine import open_trace
+
+    trace = open_trace(Path(source), options["model"])
+    say_notices(*trace.notices)
+    return trace
+
+
+def record(
+    prompt: str | None,
+    *,
+    model: str | None,
+    keep: tuple[str, ...],
+    kernel: str,
+    device: str,
+    dtype: str,
+    max_memory: int | None,
+    literal: bool,
+    ids: bool,
+) -> Trace:
+    """Load the model and run the prompt, with progress; what the user should know is said on stderr."""
+    wanted = keep_of(keep)
+    text, notices = read_prompt(prompt)
+    tokens = ids_of(text) if ids else text
+    with Progress() as progress, prompt_interrupts():
+        load_torch()
+        from engine import load_model, trace
+
+        result = trace(
+            load_model(model or DEFAULT_MODEL, device=device, dtype=dtype),
+            tokens,
+            keep=wanted,
+            kernel=kernel,
+            max_memory=max_memory,
+            literal=literal,
+            watch=progress.watch,
+        )
+    say_notices(*notices, *result.notices)
+    return result
