@@ -86,7 +86,7 @@ class Session:
             "axes": list(axes),
             "shape": list(tensor.shape),
             "full_shape": list(whole),
-            "dtype": _dtype_of(trace, site, place.at),
+            "dtype": _dtype_of(trace, site),
             "stats": self._plane(place, site, index, axes, whole),
         }
         return result, memoryview(tensor.numpy().tobytes())
@@ -195,7 +195,7 @@ def _step(trace: Trace, step: Step) -> Json:
         "part": _part(site.name),
         "on_path": step.on_path,
         "kept": trace.kept(site.name, last),
-        "dtype": _dtype_of(trace, site, last),
+        "dtype": _dtype_of(trace, site),
         "title": text.title,
         "formula": text.formula,
         "latex": text.latex,
@@ -229,12 +229,9 @@ def _part(name: str) -> str:
     return "output" if name in ("logits", "probs") else "input"
 
 
-def _dtype_of(trace: Trace, site: Site, at: int | None) -> str:
-    step = trace.program.step(site.name)
-    if step is None:
-        return "int64" if "past" not in site.axes else dtype_name(trace.dtype)
-    wide = torch.promote_types(trace.dtype, torch.float32) if not step.on_path else trace.dtype
-    return "float32" if step.op.float32 else dtype_name(wide)
+def _dtype_of(trace: Trace, site: Site) -> str:
+    step, given = trace.program.step(site.name), trace.passes[0].given.get(site.name)
+    return dtype_name(step.dtype(trace.dtype) if step else trace.dtype if given is None else given.dtype)
 
 
 def _length(index: int | Span | None, size: int) -> int:

@@ -76,6 +76,7 @@ class ModelConfig:
         for key, least in (("norm_eps", 0.0), ("rotary_theta", 1e-30)):
             if not least <= (value := getattr(self, key)) <= 1e30:  # what float32 can work with
                 raise ConfigError(f"{self.name}: {key} is {str(value)[:40]}; it must be between {least:g} and 1e30")
+            fill(self, key, float(value))
 
     @property
     def kv_heads(self) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,14 @@ from engine.config import ModelConfig
 from engine.errors import TraceFileError
 from engine.model import DTYPES, Model, load_model
 from engine.ops.base import PassInfo
+from engine.ops.mask import PADDING
 from engine.program import Program, build_program
-from engine.text import display, tokens_from_json
+from engine.text import Token, display, tokens_from_json
+from engine.tracefile import expect
 from engine.traces import Pass, Trace
+
+INPUTS = ("tokens", "positions", "key_positions")
+"""What a pass cannot be without."""
 
 
 def open_trace(path: str | Path, model: str | Path | Model | None = None) -> Trace:
@@ -27,27 +33,29 @@ def open_trace(path: str | Path, model: str | Path | Model | None = None) -> Tra
     TraceFileError where the file is damaged or no trace.
     """
     path = Path(path)
-    header, tensors = tracefile.read(path)
     where = display(str(path))
+    header, tensors = tracefile.read(path)
     try:
-        config = ModelConfig.from_json(header["config"])
+        config = ModelConfig.from_json(expect(header["config"], dict, f"{where}: config"))
         config = replace(config, name=display(config.name))
+        dtype = DTYPES[expect(header["dtype"], str, f"{where}: dtype")]
+        tokens = tuple(tuple(tokens_from_json(row)) for row in expect(header["tokens"], list, f"{where}: tokens"))
+        labels = {int(i): display(expect(label, str, f"{where}: a label")) for i, label in header["top"].items()}
+        entries = expect(header["passes"], list, f"{where}: passes")
+        notices = tuple(display(expect(n, str, f"{where}: a notice")) for n in header["notices"])
+        prompt = expect(header["prompt"], str, f"{where}: prompt")
         program = build_program(config)
-        dtype = DTYPES[header["dtype"]]
-        tokens = tuple(tuple(tokens_from_json(row)) for row in header["tokens"])
-        labels = {int(key): display(str(value)) for key, value in header["top"].items()}
+        names = _names(tensors, len(entries))
         passes = tuple(
-            _open_pass(where, config, program, dtype, tensors, at, entry) for at, entry in enumerate(header["passes"])
+            _open_pass(where, config, program, dtype, tensors, at, entry, names[at]) for at, entry in enumerate(entries)
         )
-        notices = tuple(display(str(notice)) for notice in header["notices"])
-        prompt = str(header["prompt"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except TraceFileError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise TraceFileError(
             f"{where}: its header is damaged ({display(str(error))[:120]}); record the trace again"
         ) from None
-    if not passes or len({p.given["tokens"].shape[0] for p in passes} | {len(tokens)}) != 1:
-        raise TraceFileError(f"{where}: its passes and tokens do not fit together; record the trace again")
-    if any(len(row) != passes[-1].start + passes[-1].length for row in tokens):
+    if not _fits_together(config, passes, tokens):
         raise TraceFileError(f"{where}: its passes and tokens do not fit together; record the trace again")
     weights = None
     if model is not None:
@@ -68,6 +76,17 @@ def open_trace(path: str | Path, model: str | Path | Model | None = None) -> Tra
     )
 
 
+def _names(tensors: tracefile.Tensors, passes: int) -> list[list[str]]:
+    """The sites that the file holds of each pass."""
+    names: list[list[str]] = [[] for _ in range(passes)]
+    for key in tensors:
+        site, _, at = key.rpartition("@")
+        if not at.isdecimal() or int(at) >= passes:
+            raise ValueError(f"{key[:80]} belongs to no pass")
+        names[int(at)].append(site)
+    return names
+
+
 def _open_pass(
     where: str,
     config: ModelConfig,
@@ -76,25 +95,49 @@ def _open_pass(
     tensors: tracefile.Tensors,
     at: int,
     entry: Mapping[str, Any],
+    names: Sequence[str],
 ) -> Pass:
     """One pass of a file, every tensor's shape and dtype checked against the program before any is read."""
-    start, length = int(entry["start"]), int(entry["length"])
-    batch = tensors.shape(f"tokens@{at}")[0]
-    sizes = config.axis_sizes(batch, length, start)
-    suffix = f"@{at}"
-    names = [key.removesuffix(suffix) for key in tensors if key.endswith(suffix)]
+    start, length = (expect(entry[key], int, f"{where}: {key}") for key in ("start", "length"))
+    if start < 0 or length < 1:
+        raise ValueError(f"pass {at} has {length} tokens after {start}")
+    sizes = config.axis_sizes(tensors.shape(f"tokens@{at}")[0], length, start)
     inputs = {site.name for site in program.inputs}
     for name in names:
-        expected = program.shape(program.site(name), sizes)
-        if (found := tensors.shape(name + suffix)) != expected:
-            raise TraceFileError(f"{where}: {display(name)} is {list(found)}, but the config asks for {list(expected)}")
-    for name in ("tokens", "positions", "key_positions"):
-        if name not in names or tensors.dtype(name + suffix) is not torch.int64:
-            raise TraceFileError(f"{where}: {name} of pass {at} is missing or no int64; record the trace again")
-    given = {name: tensors[name + suffix] for name in names if name in inputs}
-    kept = _Named(tensors, {name: name + suffix for name in names if name not in inputs})
-    info = PassInfo(dtype, bool(entry["dense"]), str(entry["kernel"]), {display(str(name)) for name in entry["ran"]})
-    return Pass(start, length, info, given, kept, float(entry["seconds"]))
+        shape, found = program.shape(program.site(name), sizes), tensors.shape(f"{name}@{at}")
+        step = program.step(name)
+        kind = step.dtype(dtype) if step else torch.int64 if name in INPUTS else dtype
+        if found != shape or tensors.dtype(f"{name}@{at}") is not kind:
+            held = f"{list(found)} of {tensors.dtype(f'{name}@{at}')}"
+            raise TraceFileError(f"{where}: {display(name)} is {held}, but the config asks for {list(shape)} of {kind}")
+    if missing := [name for name in INPUTS if name not in names]:
+        raise TraceFileError(f"{where}: {missing[0]} of pass {at} is missing; record the trace again")
+    info = PassInfo(
+        dtype,
+        expect(entry["dense"], bool, f"{where}: dense"),
+        expect(entry["kernel"], str, f"{where}: kernel"),
+        {display(expect(name, str, f"{where}: ran")) for name in expect(entry["ran"], list, f"{where}: ran")},
+    )
+    given = {name: tensors[f"{name}@{at}"] for name in names if name in inputs}
+    kept = _Named(tensors, {name: f"{name}@{at}" for name in names if name not in inputs})
+    return Pass(start, length, info, given, kept, expect(entry["seconds"], float, f"{where}: seconds"))
+
+
+def _fits_together(config: ModelConfig, passes: Sequence[Pass], tokens: Sequence[Sequence[Token]]) -> bool:
+    """Whether each pass goes on where the one before ended, on the ids and positions that the header tells of."""
+    if not passes or passes[0].start or not tokens:
+        return False
+    if any(after.start != before.start + before.length for before, after in pairwise(passes)):
+        return False
+    ids = torch.cat([p.given["tokens"] for p in passes], dim=1)
+    places = torch.cat([p.given["positions"] for p in passes], dim=1)
+    last = config.n_ctx - 1 if config.positions == "learned" else 2**31
+    return (
+        ids.tolist() == [[token.id for token in row] for row in tokens]
+        and bool(((ids >= 0) & (ids < config.d_vocab)).all())
+        and bool(((places >= PADDING) & (places <= last)).all())
+        and torch.equal(passes[-1].given["key_positions"], places)
+    )
 
 
 class _Named(Mapping[str, Tensor]):

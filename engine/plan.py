@@ -100,8 +100,7 @@ def _plan_pass(
         name = step.site.name
         alias = step.op.alias([shapes[read] for read in step.reads])
         owner[name] = name if alias is None else owner.get(step.reads[alias], step.reads[alias])
-        wide = 4 if step.op.float32 else itemsize if step.on_path else max(itemsize, 4)
-        bytes_of[name] = 0 if alias is not None else prod(shapes[name]) * wide
+        bytes_of[name] = 0 if alias is not None else prod(shapes[name]) * step.itemsize(itemsize)
     rows = tuple(
         SitePlan(s.site, shapes[s.site.name], bytes_of[s.site.name], s.site.name in kept, s.on_path)
         for s in program.steps

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod, sqrt
 from typing import NamedTuple
+
+import torch
 
 from engine.config import ModelConfig
 from engine.errors import AddressError
@@ -35,6 +38,16 @@ class Step:
     reads: tuple[str, ...]
     params: tuple[str, ...] = ()
     on_path: bool = True
+
+    def dtype(self, model: torch.dtype) -> torch.dtype:
+        """What it writes in a model of this dtype: off the path float32 at least."""
+        if self.op.float32:
+            return torch.float32
+        return model if self.on_path else torch.promote_types(model, torch.float32)
+
+    def itemsize(self, model: int) -> int:
+        """The same in bytes a number."""
+        return 4 if self.op.float32 else model if self.on_path else max(model, 4)
 
 
 class Planned(NamedTuple):
@@ -126,6 +139,14 @@ class Program:
             seen.update(drops)
             planned.append(Planned(step, drops))
         return tuple(reversed(planned))
+
+    def derivable(self, known: Collection[str]) -> set[str]:
+        """The sites that follow from the ``known`` ones without any weight."""
+        derivable = set(known)
+        for step in self.steps:
+            if not step.params and derivable.issuperset(step.reads):
+                derivable.add(step.site.name)
+        return derivable
 
     def shape(self, site: Site, sizes: Mapping[str, int]) -> Shape:
         """The shape of a site for given axis sizes (``ModelConfig.axis_sizes``)."""
@@ -274,6 +295,7 @@ class _Builder:
         self.look("probs", vocabulary, Probabilities(), logits)
 
 
+@lru_cache(maxsize=16)
 def build_program(config: ModelConfig) -> Program:
     """The forward pass of an architecture, from token ids to logits.
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-SPIN = "1000"
-"""How often an idle thread of libgomp looks for work before it sleeps: some 15 µs. Its default, 5 ms, is for machines
-with nothing else to do; beside one busy core it makes a pass up to a hundred times slower."""
+SPIN = "300"
+"""How often an idle thread of libgomp looks for work before it sleeps: a few microseconds. Its own default of some 5 ms
+suits a machine with nothing else to do: 5 % faster there, but many times slower as soon as a neighbour wants a core."""
 WEIGHTS_PER_THREAD = 8_000_000
 """A model's weights for each thread. Smaller products are done before a second thread has woken."""
 CGROUPS = Path("/sys/fs/cgroup")

@@ -83,6 +83,7 @@ class Trace:
         self.source = source
         self._label_of = label_of
         self._derived: OrderedDict[tuple[str, int], Tensor] = OrderedDict()
+        self._without_weights: dict[int, set[str]] = {}
 
     @property
     def device(self) -> torch.device:
@@ -239,21 +240,30 @@ class Trace:
 
     def _derive(self, name: str, at: int) -> Tensor:
         p = self._pass(at)
+        if self.weights is None and name not in self._derivable(at):
+            raise NotKeptError(
+                f"{name} was not kept, and deriving it needs the weights; open this trace with its model, "
+                f"or record it with {name} in keep"
+            )
         known = {*p.given, *p.kept, *(n for n, of in self._derived if of == at)}
         known |= {site.name for site in self.program.inputs}
         schedule = self.program.schedule((name,), known)
         needed = dict.fromkeys(read for step, _ in schedule for read in step.reads if read in known)
-        if self.weights is None:
-            for step, _ in schedule:
-                if step.params:
-                    raise NotKeptError(
-                        f"{name} was not kept, and deriving it needs the weights; open this trace with its model, "
-                        f"or record it with {name} in keep"
-                    )
         given = {read: self.site(read, at) for read in needed}
         tensor = run(self.program, self.weights or {}, given, (name,), replace(p.info, ran=set()))[name]
         self._remember(name, at, tensor)
         return tensor
+
+    def _derivable(self, at: int) -> set[str]:
+        """What can be had of a pass without weights."""
+        if at not in self._without_weights:
+            p = self._pass(at)
+            past = {site.name for site in self.program.inputs if "past" in site.axes}
+            if at:
+                earlier = self._derivable(at - 1)
+                past = {name for name in past if name.replace(".past_", ".cache_") in earlier}
+            self._without_weights[at] = self.program.derivable({*p.given, *p.kept, *past})
+        return self._without_weights[at]
 
     def _remember(self, name: str, at: int, tensor: Tensor) -> None:
         self._derived[name, at] = tensor
@@ -297,6 +307,8 @@ class Trace:
         """The first tensor on the path, in order, that holds NaN or ±∞: (site, pass, count)."""
         for at in range(len(self.passes)):
             for name in self.program.path():
+                if self.weights is None and name not in self._derivable(at):
+                    continue
                 tensor = self.site(name, at)
                 if tensor.is_floating_point() and (count := int((~torch.isfinite(tensor)).sum())):
                     return name, at, count

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 from textual.binding import Binding
+from textual.events import Event, Key
 
 from tui.screens.splash import SplashScreen
 from tui.themes import DARK, THEMES
@@ -62,6 +63,16 @@ class LayerstepApp(App[None]):
             with suppress(AttributeError, NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(getattr(signal, name), self.exit)
         self.call_after_refresh(self._unfold)
+
+    async def on_event(self, event: Event) -> None:
+        """Keys typed so fast that the dialog they are meant for was not there yet come to it after all."""
+        if isinstance(event, Key):
+            if not event.is_forwarded:
+                event.aimed_at = self.screen  # type: ignore[attr-defined]
+            elif getattr(event, "aimed_at", self.screen) is not self.screen and hasattr(self.screen, "type_ahead"):
+                self.screen.type_ahead(event)
+                return
+        await super().on_event(event)
 
     async def _unfold(self) -> None:
         """Import and show the rest."""

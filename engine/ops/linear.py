@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import platform
-import tempfile
 import time
 from collections.abc import Callable
 from functools import cache
@@ -56,6 +55,8 @@ def backend(size: int, dtype: torch.dtype, device: torch.device) -> Backend:
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if bias is not None:
+        bias = bias.contiguous()  # the kernel reads it as if it were
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return y
 
@@ -102,12 +103,11 @@ def _machine() -> str:
 
 
 def _cache_file() -> Path:
-    folder = os.environ.get("LAYERSTEP_CACHE")
-    if folder is None:
-        from platformdirs import user_cache_path  # only where something is measured
+    if folder := os.environ.get("LAYERSTEP_CACHE"):
+        return Path(folder) / "linear.json"
+    from platformdirs import user_cache_path  # only where something is measured
 
-        return user_cache_path("layerstep") / "linear.json"
-    return Path(folder) / "linear.json"
+    return user_cache_path("layerstep") / "linear.json"
 
 
 def _read(file: Path) -> dict[str, float]:
@@ -121,8 +121,11 @@ def _read(file: Path) -> dict[str, float]:
 
 def _write(file: Path, shares: dict[str, float]) -> None:
     """Whole or not at all; where it cannot be written, the next process measures again."""
+    part = file.with_name(f".{file.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=".linear", delete=False) as part:
-            json.dump(shares, part, indent=1)
-        os.replace(part.name, file)
+        try:
+            part.write_text(json.dumps(shares, indent=1))
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)

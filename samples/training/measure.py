@@ -44,12 +44,11 @@ class Prompt:
     text: str
     expect: str
     shows: str
-    models: tuple[str, ...]
 
 
 def read_prompts(path: Path = PROMPTS) -> list[Prompt]:
     entries = tomllib.loads(path.read_text(encoding="utf-8"))["prompt"]
-    return [Prompt(e["text"], e["expect"], e["shows"], tuple(e["models"])) for e in entries]
+    return [Prompt(**entry) for entry in entries]
 
 
 @torch.no_grad()
@@ -74,11 +73,9 @@ def top_tokens(tokenizer: Tokenizer, logits: Tensor, count: int = 5) -> list[tup
     return [(tokenizer.decode([int(i)]), round(float(v), 4)) for v, i in zip(values, ids, strict=True)]
 
 
-def prompt_figures(model: nn.Module, tokenizer: Tokenizer, name: str) -> list[dict[str, object]]:
+def prompt_figures(model: nn.Module, tokenizer: Tokenizer) -> list[dict[str, object]]:
     found = []
     for prompt in read_prompts():
-        if name not in prompt.models:
-            continue
         top = top_tokens(tokenizer, probes.next_logits(model, tokenizer, prompt.text))
         as_expected = top[0][0] == prompt.expect
         found.append({"text": prompt.text, "expect": prompt.expect, "ok": as_expected, "top": top})
@@ -90,7 +87,7 @@ def check_rounding(exact: nn.Module, folder: Path) -> str:
     """Says how far the weights in `folder` moved the sample prompts' logits; a changed top token is an error."""
     stored, tokenizer = read(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
     furthest = 0.0
-    prompts = [prompt for prompt in read_prompts() if stored.shape.kind in prompt.models]
+    prompts = read_prompts()
     for prompt in prompts:
         ids = torch.tensor([tokenizer.encode(prompt.text).ids])
         before, after = exact(ids), stored(ids)  # [1, pos, d_vocab]
@@ -161,7 +158,7 @@ def measure(folder: Path, data: Path = DATA) -> dict[str, object]:
     for seed, (label, ask) in enumerate(QUESTIONS.items(), start=21):
         on_top, before, count = probes.share_right(model, tokenizer, ask(N_QUESTIONS, seed))
         figures[label] = {"on_top": on_top, "before_the_wrong_one": before, "of": count}
-    figures["prompts"] = prompt_figures(model, tokenizer, name)
+    figures["prompts"] = prompt_figures(model, tokenizer)
     figures["once_upon_a_time"] = continuations(model, tokenizer)
     if (data / "stories.valid").exists():
         figures["validation_loss"] = losses(model, data)

@@ -238,11 +238,11 @@ def one_subject(r: Rng) -> str:
 
 
 def possession(r: Rng) -> str:
-    """Two or three people with things, and one or two of them asked for again."""
-    names = group(r, r.choices((2, 3), (4, 1))[0])
+    """Some people with things, asked for again in any order."""
+    names = group(r, r.choices((2, 3, 4), (4, 2, 1))[0])
     has = dict(zip(names, zip(r.sample(COLOURS, len(names)), r.sample(OBJECTS, len(names)), strict=True), strict=True))
     said = [f"{name} has a {colour} {thing}." for name, (colour, thing) in has.items()]
-    for name in r.sample(names, r.choice((1, 2))):
+    for name in r.choices(names, k=r.randint(1, len(names) + 1)):
         colour, thing = has[name]
         said.append(
             r.choices((
@@ -258,10 +258,10 @@ def possession(r: Rng) -> str:
 
 def liking(r: Rng) -> str:
     """The same question with less between the name and the answer."""
-    names = group(r, r.choices((2, 3), (4, 1))[0])
+    names = group(r, r.choices((2, 3, 4), (2, 2, 2))[0])
     likes = dict(zip(names, r.sample(HUES, len(names)), strict=True))
     said = [f"{name} likes {hue}." for name, hue in likes.items()]
-    for name in r.sample(names, r.choice((1, 2))):
+    for name in r.choices(names, k=r.randint(2, 2 * len(names))):
         again = f"{name} likes {likes[name]}."
         asked = f"What does {name} like? {capital(pronoun(name))} likes {likes[name]}."
         said.append(r.choice((again, again, asked)))

@@ -43,14 +43,16 @@ class Dialog(ModalScreen[Result | None]):
 
     def on_key(self, event: Key) -> None:
         """A key before anything had the focus."""
-        if self.focused is None:
+        if self.focused is None and not getattr(event, "typed_ahead", False):
             self.type_ahead(event)
 
     def type_ahead(self, event: Key) -> None:
         """Give the input a key that was typed before it was there: nothing of a fast ``/name`` is lost."""
-        boxes = self.query(Input)
-        if boxes:
-            boxes.first().post_message(Key(event.key, event.character))
+        if boxes := self.query(Input):
+            self.set_focus(boxes.first())
+            again = Key(event.key, event.character)
+            again.typed_ahead = True  # type: ignore[attr-defined]
+            boxes.first()._forward_event(again)
         elif not self.is_mounted:
             self._early += (event,)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from textual.events import Key, Resize
+from textual.events import Resize
 from textual.screen import Screen
 
 from tui.actions import BY_ID, bindings
 from tui.client import EngineClient
 from tui.screens.asking import Asking
-from tui.screens.dialog import Dialog
 from tui.screens.fetching import Fetching
 from tui.screens.walking import Walking
 from tui.session import Session
@@ -172,11 +171,6 @@ class MainScreen(Walking, Asking, Fetching, Screen[None]):
         if name != "play":
             self.pause()
         getattr(self, action.method)()
-
-    def on_key(self, event: Key) -> None:
-        """A key that was typed before the dialog on top had the focus."""
-        if self.app.screen is not self and isinstance(self.app.screen, Dialog):
-            self.app.screen.type_ahead(event)
 
     def on_key_line_pressed(self, event: KeyLine.Pressed) -> None:
         """A hint in the footer was clicked."""
