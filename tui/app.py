@@ -41,7 +41,11 @@ class LayerstepApp(App[None]):
     ]
 
     def __init__(
-        self, make_client: Callable[[], EngineClient], request: dict[str, str] | None = None, address: str = "", theme: str = DARK.name
+        self,
+        make_client: Callable[[], EngineClient],
+        request: dict[str, str] | None = None,
+        address: str = "",
+        theme: str = DARK.name,
     ) -> None:
         super().__init__()
         self.client: EngineClient | None = None

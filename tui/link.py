@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from tui.spawn import start_engine
@@ -53,10 +54,12 @@ class ProcessLink:
         """Connect the pipes to the running event loop."""
         loop = asyncio.get_running_loop()
         process = self._process
-        assert process.stdin and process.stdout and process.stderr
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         frames, words = asyncio.StreamReader(limit=2**20), asyncio.StreamReader(limit=2**16)
         for reader, pipe in ((frames, process.stdout), (words, process.stderr)):
-            transport, _ = await loop.connect_read_pipe(lambda reader=reader: asyncio.StreamReaderProtocol(reader), pipe)  # type: ignore[misc]
+            transport, _ = await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, reader), pipe)
             self._outputs.append(transport)
         self._input, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
         for data in self._waiting:
@@ -79,8 +82,9 @@ class ProcessLink:
             self._input.close()
         elif self._process.stdin is not None:
             self._process.stdin.close()
-        for signal in (lambda: None, self._process.terminate, self._process.kill):
-            signal()
+        for end in (None, self._process.terminate, self._process.kill):
+            if end is not None:
+                end()
             if await self._ended(patience):
                 break
         for task in self._tasks:

@@ -24,7 +24,9 @@ def understood() -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise EngineError("BadAnswer", f"the engine's answer makes no sense ({type(error).__name__}: {error})") from error
+        raise EngineError(
+            "BadAnswer", f"the engine's answer makes no sense ({type(error).__name__}: {error})"
+        ) from error
 
 
 class Session:
@@ -63,7 +65,9 @@ class Session:
         height, width = rows[1] - rows[0], cols[1] - cols[0]
         values = reply.values
         if len(values) != height * width:
-            raise EngineError("BadAnswer", f"{plane.step.site}: {len(values)} values came where {height} × {width} were asked for")
+            raise EngineError(
+                "BadAnswer", f"{plane.step.site}: {len(values)} values came where {height} × {width} were asked for"
+            )
         if plane.transposed:
             values = array("f", (reply.values[col * height + row] for row in range(height) for col in range(width)))
         block = Block(plane.key, rows[0], cols[0], height, width, values, Stats.read(reply.result.get("stats") or {}))
@@ -97,7 +101,9 @@ class Session:
         if key not in self._checks:
             rows = (await self.client.request("checks", site=site)).result.get("rows") or ()
             with understood():
-                self._checks[key] = tuple(Check(str(row["name"]), bool(row["ok"]), str(row.get("text") or "")) for row in rows)
+                self._checks[key] = tuple(
+                    Check(str(row["name"]), bool(row["ok"]), str(row.get("text") or "")) for row in rows
+                )
         return self._checks[key]
 
     async def models(self) -> list[dict[str, str]]:

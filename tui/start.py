@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 NO_TERMINAL = "layerstep needs a terminal here; use `layerstep show PROMPT --at ADDRESS` to print instead"
 
 
-def run(prompt: str | None = None, model: str | None = None, address: str | None = None, file: str | None = None) -> int:
+def run(
+    prompt: str | None = None, model: str | None = None, address: str | None = None, file: str | None = None
+) -> int:
     """Open the app; returns the exit code. A prompt may come through a pipe; keys then come from the terminal."""
     if not (_is_terminal(sys.stdout) and _is_terminal(sys.stderr, sys.stdout)):
         return _refuse(NO_TERMINAL)
@@ -37,7 +39,11 @@ def run(prompt: str | None = None, model: str | None = None, address: str | None
 
         gc.freeze()
         gc.enable()
-        request = {"file": file} if file is not None else {"model": model or "modern", "prompt": PROMPT if prompt is None else prompt}
+        request = (
+            {"file": file}
+            if file is not None
+            else {"model": model or "modern", "prompt": PROMPT if prompt is None else prompt}
+        )
         app = LayerstepApp(lambda: _client(engine), request, address or "")
         app.run()
         return app.return_code or 0

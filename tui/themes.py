@@ -17,7 +17,13 @@ DARK = Theme(
     background="#0e1118",
     surface="#141924",
     panel="#1c2433",
-    variables={"muted": "#8d97ab", "faint": "#78829a", "cursor": "#2b3c63", "line": "#2c3547", "border-blurred": "#2c3547"},
+    variables={
+        "muted": "#8d97ab",
+        "faint": "#78829a",
+        "cursor": "#2b3c63",
+        "line": "#2c3547",
+        "border-blurred": "#2c3547",
+    },
 )
 LIGHT = Theme(
     name="layerstep-light",
@@ -32,6 +38,12 @@ LIGHT = Theme(
     background="#fbfaf7",
     surface="#f4f2ec",
     panel="#e8e5dc",
-    variables={"muted": "#5a6270", "faint": "#6b717d", "cursor": "#c9d8f7", "line": "#cfccc1", "border-blurred": "#cfccc1"},
+    variables={
+        "muted": "#5a6270",
+        "faint": "#6b717d",
+        "cursor": "#c9d8f7",
+        "line": "#cfccc1",
+        "border-blurred": "#cfccc1",
+    },
 )
 THEMES = {theme.name: theme for theme in (DARK, LIGHT)}

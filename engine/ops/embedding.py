@@ -101,8 +101,10 @@ class SinusoidalPositions(Op):
     def run(self, info: PassInfo, positions: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
         even = torch.arange(0, self.d_model, 2, device=positions.device, dtype=torch.float32)  # [d_model / 2]
         angle = positions.clamp(min=0).float()[..., None] / 10_000 ** (even / self.d_model)  # [batch pos d_model/2]
-        table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)  # [batch pos d_model (+1 if odd)]
-        return table[..., : self.d_model].contiguous().to(info.dtype)
+        table = angle.new_empty(*positions.shape, self.d_model)  # [batch pos d_model]
+        table[..., 0::2] = angle.sin()
+        table[..., 1::2] = angle.cos()[..., : self.d_model // 2]
+        return table.to(info.dtype)
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 2 * out[0] * out[1] * out[2]

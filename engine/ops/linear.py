@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-SMALLEST = 3_000_000
+SMALLEST = 2_000_000
 """Multiply-adds from which on oneDNN's speed outweighs what a call costs."""
 WORTH_IT = 0.9
 """oneDNN's share of F.linear's time below which it is taken; measured shares are near 0.5 or near 1."""

@@ -105,6 +105,26 @@ class ClassicBlock(nn.Module):
         return self.ln2(x + self.mlp(x))
 
 
+LOOK_BACK = (1, 2, 3, 4)  # where the first heads of the first layer look before training
+
+
+@torch.no_grad()
+def look_back(attn: ClassicAttention, head: int, offset: int, shape: Shape) -> None:
+    """Start a head out looking `offset` tokens back.
+
+    A shift of position is a linear map of the sinusoids (section 3.5 of the 2017 paper): it turns each pair of sine
+    and cosine by its rate times the offset. The head's queries are so turned, on the fastest pairs, and its keys are
+    not. It is a start only; training may do with the head what it likes.
+    """
+    n_pairs, scale = shape.d_head // 2, 3.2
+    rows = slice(head * shape.d_head, (head + 1) * shape.d_head)
+    keys = scale * torch.eye(shape.d_head, shape.d_model)  # [d_head, d_model]: the first n_pairs sines and cosines
+    angle = offset * 10_000.0 ** (-2 * torch.arange(n_pairs) / shape.d_model)  # [n_pairs]
+    turn = torch.block_diag(*(torch.tensor([[c, -s], [s, c]]) for c, s in zip(angle.cos(), angle.sin(), strict=True)))
+    attn.k.weight[rows] = keys
+    attn.q.weight[rows] = turn @ keys  # [d_head, d_head] @ [d_head, d_model]
+
+
 class Classic(nn.Module):
     """The Transformer of 2017 as a decoder-only language model."""
 
@@ -120,6 +140,8 @@ class Classic(nn.Module):
                 nn.init.zeros_(weight)
             elif weight.dim() == 2 and name != "embed.weight":
                 nn.init.xavier_uniform_(weight)
+        for head, offset in enumerate(LOOK_BACK):
+            look_back(self.blocks[0].attn, head, offset, shape)
 
     def forward(self, ids: Tensor, patterns: list[Tensor] | None = None) -> Tensor:
         x = self.embed(ids) * math.sqrt(self.shape.d_model)  # [batch, pos, d_model]

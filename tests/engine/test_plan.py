@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import ARCHITECTURES, GPT2, MODERN, configs, random_ids, random_model, random_weights, tiny_config
+from tiny import ARCHITECTURES, CLASSIC, GPT2, MODERN, configs, random_ids, random_model, random_weights, tiny_config
 from torch.profiler import ProfilerActivity, profile
 
 from engine import Model, ModelConfig, Trace, build_program, extend, plan_trace, trace
@@ -117,6 +117,12 @@ def test_the_plan_is_what_a_run_keeps(tiny, name, dtype):
                 assert row.kept
                 assert tuple(tensor.shape) == row.shape
                 assert row.bytes in (0, tensor.nbytes)
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_an_odd_width_keeps_nothing_beside_it(tiny, n):
+    model = tiny(**CLASSIC, d_model=21, dtype=torch.float32)  # sinusoids come in pairs: the last cosine is left out
+    assert kept_bytes(trace(model, [1] * n)) == plan_trace(model, n).kept
 
 
 @given(config=configs(causal=True), keep=st.sampled_from(KEEPS), n=st.integers(1, 5), more=st.integers(1, 4))

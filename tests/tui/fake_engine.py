@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """A small stand-in for ``engine.service``: the same conversation, made-up numbers, no torch.
 
 As a script it speaks over stdin and stdout (``python fake_engine.py [--slow SECONDS] [--hostile] [--die-on METHOD]``);
@@ -34,7 +35,7 @@ HOSTILE = [
     "\x1bPq#0\x1b\\", "\x1b(0", "\x1b[", "\x7f", "\u202eevil\u202c", "e\u0301", "❤\ufe0f", "👨\u200d👩\u200d👧", "🇩🇪", "👍🏽",
     "漢字", "\u200b", "\t", "\n", " ", "\u2060", "\u0301", "\u200d\u200d\u200d" + "a" * 79,
 ]  # fmt: skip
-WORDS = "The server crashed because the disk was full".split()
+WORDS = ["The", "server", "crashed", "because", "the", "disk", "was", "full"]
 HEAD_AXES = {"q": "head", "rot_q": "head", "z": "head"}
 
 
@@ -52,7 +53,14 @@ class FakeEngine:
     def __init__(
         self, layers: int = 2, heads: int = 4, kv: int = 2, slow: float = 0.0, hostile: bool = False, die_on: str = ""
     ) -> None:
-        self.layers, self.heads, self.kv, self.slow, self.hostile, self.die_on = layers, heads, kv, slow, hostile, die_on
+        self.layers, self.heads, self.kv, self.slow, self.hostile, self.die_on = (
+            layers,
+            heads,
+            kv,
+            slow,
+            hostile,
+            die_on,
+        )
         self.d = {"d_model": 32, "d_head": 8, "d_mlp": 64, "d_rot": 8, "d_vocab": 500, "scale": 1}
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.summary: dict[str, Any] = {}
@@ -60,7 +68,11 @@ class FakeEngine:
         self.steps: dict[str, dict[str, Any]] = {}
 
     def answer(
-        self, method: str, params: dict[str, Any], progress: Callable[[int, int, str], None], cancelled: Callable[[], bool]
+        self,
+        method: str,
+        params: dict[str, Any],
+        progress: Callable[[int, int, str], None],
+        cancelled: Callable[[], bool],
     ) -> tuple[dict[str, Any], array[float]]:
         """One request to its end."""
         self.asked.append((method, params))
@@ -118,7 +130,9 @@ class FakeEngine:
         stream, sizes = ("batch", "pos", "d_model"), {"batch": 1, "pos": n, "query": n, "key": n, "kv_pos": n}
         sizes |= {"head": self.heads, "kv_head": self.kv, **self.d}
 
-        def step(site: str, part: str, label: str, axes: tuple[str, ...], formula: str = "y = W x + b", **more: Any) -> dict[str, Any]:
+        def step(
+            site: str, part: str, label: str, axes: tuple[str, ...], formula: str = "y = W x + b", **more: Any
+        ) -> dict[str, Any]:
             block = int(site.split(".")[1]) if site.startswith("blocks.") else None
             return {
                 "site": site, "block": block, "part": part, "label": label, "axes": list(axes),
@@ -136,18 +150,44 @@ class FakeEngine:
         for layer in range(self.layers):
             b = f"blocks.{layer}"
             yield step(f"{b}.resid_pre", "residual", "resid in", stream, "x", reads=[last])
-            yield step(f"{b}.ln1.scale", "norm", "scale", ("batch", "pos", "scale"), "s = √(mean x² + ε)", on_path=False)
+            yield step(
+                f"{b}.ln1.scale", "norm", "scale", ("batch", "pos", "scale"), "s = √(mean x² + ε)", on_path=False
+            )
             yield step(f"{b}.ln1.normalized", "norm", "normalized", stream, "y = w · x / s", reads=[f"{b}.resid_pre"])
             for name in "qkv":
                 heads = HEAD_AXES.get(name, "kv_head")
-                yield step(f"{b}.attn.{name}", "attention", name, ("batch", "pos", heads, "d_head"), f"{name} = W_{name} y")
+                yield step(
+                    f"{b}.attn.{name}", "attention", name, ("batch", "pos", heads, "d_head"), f"{name} = W_{name} y"
+                )
             yield step(f"{b}.attn.cache_k", "attention", "cache k", ("batch", "kv_pos", "kv_head", "d_head"))
-            for name, formula in (("scores", "s = q · k"), ("scaled", "s / √d_head"), ("masked", "s or −∞"), ("pattern", "p = eˢ / Σ eˢ")):
-                yield step(f"{b}.attn.{name}", "attention", name, ("batch", "head", "query", "key"), formula, on_path=False, kept=False)
+            for name, formula in (
+                ("scores", "s = q · k"),
+                ("scaled", "s / √d_head"),
+                ("masked", "s or −∞"),
+                ("pattern", "p = eˢ / Σ eˢ"),
+            ):
+                yield step(
+                    f"{b}.attn.{name}",
+                    "attention",
+                    name,
+                    ("batch", "head", "query", "key"),
+                    formula,
+                    on_path=False,
+                    kept=False,
+                )
             yield step(f"{b}.attn.z", "attention", "z", ("batch", "pos", "head", "d_head"), "z = Σ p v")
-            yield step(f"{b}.attn.result", "attention", "result", ("batch", "pos", "head", "d_model"), on_path=False, kept=False)
+            yield step(
+                f"{b}.attn.result",
+                "attention",
+                "result",
+                ("batch", "pos", "head", "d_model"),
+                on_path=False,
+                kept=False,
+            )
             yield step(f"{b}.attn_out", "attention", "attn out", stream, "o = W_O z")
-            yield step(f"{b}.resid_mid", "residual", "resid mid", stream, "x + o", reads=[f"{b}.resid_pre", f"{b}.attn_out"])
+            yield step(
+                f"{b}.resid_mid", "residual", "resid mid", stream, "x + o", reads=[f"{b}.resid_pre", f"{b}.attn_out"]
+            )
             yield step(f"{b}.mlp.post", "mlp", "activated", ("batch", "pos", "d_mlp"), "silu(g) · u")
             yield step(f"{b}.mlp_out", "mlp", "mlp out", stream)
             yield step(f"{b}.resid_post", "residual", "resid out", stream, "x + m")
@@ -167,7 +207,9 @@ class FakeEngine:
         if name == "pattern":
             if index["key"] > index["query"]:
                 return 0.0
-            weights = [1.5 + math.sin(seed + 3 * index["head"] + 2 * index["query"] + 7 * k) for k in range(index["query"] + 1)]
+            weights = [
+                1.5 + math.sin(seed + 3 * index["head"] + 2 * index["query"] + 7 * k) for k in range(index["query"] + 1)
+            ]
             return weights[index["key"]] / sum(weights)
         if name == "masked" and index["key"] > index["query"]:
             return -math.inf
@@ -192,41 +234,77 @@ class FakeEngine:
             if not isinstance(at, int):
                 left.append(axis)
                 full.append(size)
-        values = array("f", (self.value(address.site, dict(zip(axes, places, strict=True))) for places in product(*ranges)))
+        values = array(
+            "f", (self.value(address.site, dict(zip(axes, places, strict=True))) for places in product(*ranges))
+        )
         finite = [v for v in values if math.isfinite(v)] or [0.0]
         mean = sum(finite) / len(finite)
         name = address.site.rsplit(".", 1)[-1]
-        masked = sum(v == 0.0 if name == "pattern" else v == -math.inf for v in values) if name in ("pattern", "masked") else 0
+        masked = (
+            sum(v == 0.0 if name == "pattern" else v == -math.inf for v in values)
+            if name in ("pattern", "masked")
+            else 0
+        )
         stats = {
             "min": min(finite), "max": max(finite), "mean": mean, "std": math.sqrt(sum((v - mean) ** 2 for v in finite) / len(finite)),
             "norm": math.sqrt(sum(v * v for v in finite)), "nonfinite": len(values) - len(finite) - (masked if name == "masked" else 0),
             "masked": masked, "count": len(values),
         }  # fmt: skip
         shape_left = [len(r) for r, a in zip(ranges, axes, strict=True) if a in left]
-        return {"address": str(address), "axes": left, "shape": shape_left, "full_shape": full, "dtype": step["dtype"], "stats": stats}, values
+        return {
+            "address": str(address),
+            "axes": left,
+            "shape": shape_left,
+            "full_shape": full,
+            "dtype": step["dtype"],
+            "stats": stats,
+        }, values
 
     def _top(self, params: dict[str, Any]) -> dict[str, Any]:
         address = Address.parse(params["address"])
         pos = int(dict(address.index).get("p", 0))  # type: ignore[arg-type]
         texts = HOSTILE if self.hostile else [".", " and", ",", " of", " a", " then", " full", "\n"]
         rows = [
-            {"id": 13 + i, "label": display(text).replace(" ", "␣"), "prob": 0.5 / (i + 1.2 + pos % 3), "logit": 9.5 - i}
+            {
+                "id": 13 + i,
+                "label": display(text).replace(" ", "␣"),
+                "prob": 0.5 / (i + 1.2 + pos % 3),
+                "logit": 9.5 - i,
+            }
             for i, text in enumerate(texts[: int(params.get("k", 10))])
         ]
         return {"rows": rows, "nonfinite": 0}
 
     def _checks(self, params: dict[str, Any]) -> dict[str, Any]:
         rows = [
-            {"name": "rows sum to 1", "site": site, "figure": 1.2e-7, "tolerance": 1e-5, "ok": True, "text": "max |Σ pattern − 1| = 1.2e-07 ≤ 1e-05"}
+            {
+                "name": "rows sum to 1",
+                "site": site,
+                "figure": 1.2e-7,
+                "tolerance": 1e-5,
+                "ok": True,
+                "text": "max |Σ pattern − 1| = 1.2e-07 ≤ 1e-05",
+            }
             for site in self.steps
             if site.endswith("pattern") and params.get("site") in (None, site)
         ]
         if params.get("site", "").endswith("attn.z"):
-            rows.append({"name": "pattern @ v = z", "site": params["site"], "figure": 0.1, "tolerance": 1e-5, "ok": False, "text": "0.1 > 1e-05"})
+            rows.append(
+                {
+                    "name": "pattern @ v = z",
+                    "site": params["site"],
+                    "figure": 0.1,
+                    "tolerance": 1e-5,
+                    "ok": False,
+                    "text": "0.1 > 1e-05",
+                }
+            )
         return {"rows": rows}
 
     def _models(self, params: dict[str, Any]) -> dict[str, Any]:
-        rows = [{"name": n, "path": f"samples/{n}", "text": "4 layers · 8 heads · d 128"} for n in ("classic", "modern")]
+        rows = [
+            {"name": n, "path": f"samples/{n}", "text": "4 layers · 8 heads · d 128"} for n in ("classic", "modern")
+        ]
         if self.hostile:
             rows += [{"name": text, "path": text, "text": text} for text in HOSTILE]
         return {"rows": rows}

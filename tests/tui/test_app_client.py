@@ -39,7 +39,14 @@ async def test_a_frame_comes_back_as_it_went() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"Traceback (most recent call last)", pack([1]), b"\0\0\0\x02{]", pack({"bytes": -1}), pack({"bytes": "x"}), pack({"bytes": 1 << 40})],  # type: ignore[arg-type]
+    [
+        b"Traceback (most recent call last)",
+        pack([1]),
+        b"\0\0\0\x02{]",
+        pack({"bytes": -1}),
+        pack({"bytes": "x"}),
+        pack({"bytes": 1 << 40}),
+    ],  # type: ignore[arg-type]
 )
 async def test_what_is_no_frame_is_said(data: bytes) -> None:
     with pytest.raises(WireError):
@@ -152,16 +159,16 @@ async def test_a_dead_engine_says_its_last_words_and_starts_again() -> None:
 async def test_something_that_is_no_engine_is_said() -> None:
     command = [sys.executable, "-c", "print('hello, I am no engine at all'); import time; time.sleep(60)"]
     client = EngineClient(lambda: ProcessLink(start_engine(command)))
+    await client.attach(lambda header: None)
     with pytest.raises(EngineGone, match="the engine sent"):
-        await client.attach(lambda header: None)
         await client.request("models")
     await client.close()
 
 
 async def test_an_engine_that_cannot_start_is_said() -> None:
     client = EngineClient(lambda: ProcessLink(start_engine([sys.executable, "-c", "import nothing_of_that_name"])))
+    await client.attach(lambda header: None)
     with pytest.raises(EngineGone, match="nothing_of_that_name"):
-        await client.attach(lambda header: None)
         await client.request("models")
     await client.close()
 
@@ -198,6 +205,7 @@ def test_fake_engine_is_deterministic() -> None:
 
 
 def test_nothing_of_the_client_imports_torch_or_textual() -> None:
-    code = "import sys, tui.client, tui.link, tui.session; print([m for m in ('torch', 'numpy', 'textual') if m in sys.modules])"
+    seen = "print([m for m in ('torch', 'numpy', 'textual') if m in sys.modules])"
+    code = f"import sys, tui.client, tui.link, tui.session; {seen}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=FAKE.parents[2])
     assert done.stdout.strip() == "[]"

@@ -38,7 +38,9 @@ def ratio(style: Style) -> float:
 
 @pytest.mark.parametrize("shades", [False, True])
 @pytest.mark.parametrize("width", range(1, 10))
-@pytest.mark.parametrize("stats", [SIGNED, WEIGHTS, Stats(), Stats(low=-5e8, high=3e8, std=1e8), Stats(low=1e-9, high=2e-9)])
+@pytest.mark.parametrize(
+    "stats", [SIGNED, WEIGHTS, Stats(), Stats(low=-5e8, high=3e8, std=1e8), Stats(low=1e-9, high=2e-9)]
+)
 def test_every_cell_has_the_width(stats: Stats, width: int, shades: bool) -> None:
     scale = Scale(stats, palette(True), width, weight=stats is WEIGHTS, shades=shades)
     for words in (True, False):
@@ -48,7 +50,10 @@ def test_every_cell_has_the_width(stats: Stats, width: int, shades: bool) -> Non
 
 
 def test_digits_shades_and_marks() -> None:
-    assert text(Scale(WEIGHTS, palette(True), 5, weight=True).segments([1.0, 0.634, 0.0, None, math.nan])) == "1.00 .634   ·    ┄   NaN "
+    assert (
+        text(Scale(WEIGHTS, palette(True), 5, weight=True).segments([1.0, 0.634, 0.0, None, math.nan]))
+        == "1.00 .634   ·    ┄   NaN "
+    )
     assert text(Scale(SIGNED, palette(True), 5, weight=False).segments([-2.5, 0.34, -math.inf])) == "-2.5   .3   ·  "
     assert text(Scale(SIGNED, palette(True), 2, weight=False).segments([-2.5, 1.3, 0.01])) == "-9 5 ·"
     assert text(Scale(SIGNED, palette(True), 1, weight=False).segments([-2.5, 1.3, 0.0])) == "-  "
@@ -71,7 +76,15 @@ def test_levels_are_inside_the_prebuilt_styles() -> None:
 @pytest.mark.parametrize("dark", [True, False])
 def test_all_of_the_palette_can_be_read(dark: bool) -> None:
     colours = palette(dark)
-    styles = [*colours.fills, *colours.inks, *colours.weights, *colours.weight_inks, colours.masked, colours.odd, colours.cursor]
+    styles = [
+        *colours.fills,
+        *colours.inks,
+        *colours.weights,
+        *colours.weight_inks,
+        colours.masked,
+        colours.odd,
+        colours.cursor,
+    ]
     assert len(styles) <= 84
     assert min(map(ratio, styles)) >= 4.5
 
@@ -79,7 +92,18 @@ def test_all_of_the_palette_can_be_read(dark: bool) -> None:
 @pytest.mark.parametrize("name", list(THEMES))
 def test_all_text_has_contrast(name: str) -> None:
     styles = inks(name)
-    for field in ("text", "strong", "muted", "faint", "primary", "accent", "success", "error", "cursor", "cursor_muted"):
+    for field in (
+        "text",
+        "strong",
+        "muted",
+        "faint",
+        "primary",
+        "accent",
+        "success",
+        "error",
+        "cursor",
+        "cursor_muted",
+    ):
         assert ratio(getattr(styles, field)) >= 4.5, field
 
 

@@ -106,7 +106,7 @@ async def test_five_hundred_random_keys(seed: int) -> None:
 async def _press_fast(app: object, key: str) -> None:
     """A key without waiting for what it does, as from somebody hammering."""
     from textual import events
-    from textual.keys import _get_unicode_name_from_key, _get_key_aliases  # noqa: F401
+    from textual.keys import _get_key_aliases, _get_unicode_name_from_key  # noqa: F401
 
     char = key if len(key) == 1 else {"space": " ", "comma": ",", "full_stop": ".", "slash": "/", "colon": ":"}.get(key)
     event = events.Key(key, char)
@@ -241,7 +241,9 @@ async def test_progress_is_shown() -> None:
         await until(pilot, lambda: any(sent["method"] == "open" for sent in link.sent))
         number = next(sent["id"] for sent in link.sent if sent["method"] == "open")
         assert main.client._pending[number].on_progress
-        main.client._received({"event": "progress", "id": number, "run": 1, "done": 41, "total": 93, "what": "blocks.2.attn.z"}, b"")
+        main.client._received(
+            {"event": "progress", "id": number, "run": 1, "done": 41, "total": 93, "what": "blocks.2.attn.z"}, b""
+        )
         await pilot.pause()
         shown = "\n".join(text_of(app))
         assert "recording the pass  blocks.2.attn.z" in shown
@@ -295,7 +297,9 @@ async def test_an_error_for_one_window_is_said_under_the_picture(monkeypatch: py
 
 
 @pytest.mark.parametrize("answer", [{}, {"steps": [{}]}, {"steps": "x"}, {"tokens": [[{}]]}, {"passes": [{}]}])
-async def test_an_answer_that_makes_no_sense_is_a_dialog(answer: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_makes_no_sense_is_a_dialog(
+    answer: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = FakeEngine()
     monkeypatch.setattr(engine, "_open", lambda params: answer)
     async with running(engine=engine, wait=False) as (app, pilot):

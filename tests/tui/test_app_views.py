@@ -53,7 +53,14 @@ async def test_the_explanation_at_160_by_45() -> None:
     async with running(size=(160, 45)) as (app, pilot):
         await go(app, pilot, "blocks.1.attn.pattern")
         shown = "\n".join(text_of(app))
-        for words in ("The pattern step", "p = eˢ / Σ eˢ", "9 tokens, d_model = 32", "out blocks.1.attn.pattern 4×9×9", "✓ rows sum to 1", "not on the path"):
+        for words in (
+            "The pattern step",
+            "p = eˢ / Σ eˢ",
+            "9 tokens, d_model = 32",
+            "out blocks.1.attn.pattern 4×9×9",
+            "✓ rows sum to 1",
+            "not on the path",
+        ):
             assert words in shown
         assert "head 0 of 4" in shown
         await go(app, pilot, "blocks.1.attn.z")
@@ -68,9 +75,16 @@ async def test_values_on_the_screen_are_the_engines() -> None:
         await go(app, pilot, "blocks.0.attn.scores")
         heatmap = picture(app)
         for row in range(9):
-            line = next(line for line in text_of(app) if re.search(rf"│ *{re.escape(main_of(app).here[0].label(0, row))} ", line) and "." in line)
+            line = next(
+                line
+                for line in text_of(app)
+                if re.search(rf"│ *{re.escape(main_of(app).here[0].label(0, row))} ", line) and "." in line
+            )
             numbers = [float(n) for n in re.findall(r"-?\d*\.\d+", line.split("││")[1])]
-            exact = [engine.value("blocks.0.attn.scores", {"batch": 0, "head": 0, "query": row, "key": key}) for key in range(9)]
+            exact = [
+                engine.value("blocks.0.attn.scores", {"batch": 0, "head": 0, "query": row, "key": key})
+                for key in range(9)
+            ]
             assert numbers == pytest.approx(exact, abs=0.006)
         assert isinstance(heatmap, Heatmap)
 

@@ -296,7 +296,10 @@ async def test_saving_over_a_file_asks_first(tmp_path: Path, monkeypatch: pytest
 
 async def test_finding_a_step() -> None:
     async with running() as (app, pilot):
-        for keys, site in ((("slash", *"1", "space", *"pattern"), "blocks.1.attn.pattern"), (("slash", *"logit"), "logits")):
+        for keys, site in (
+            (("slash", *"1", "space", *"pattern"), "blocks.1.attn.pattern"),
+            (("slash", *"logit"), "logits"),
+        ):
             await pilot.press(*keys, "enter")
             await settled(pilot)
             trace, cursor = main_of(app).here
@@ -318,7 +321,9 @@ async def test_the_palette_does_every_action() -> None:
         from tui.widgets.pick_list import PickList
 
         choices = app.screen.query_one(PickList).choices
-        assert {choice.value for choice in choices} >= {f"do {action.id}" for action in ACTIONS if action.id != "find.any"}
+        assert {choice.value for choice in choices} >= {
+            f"do {action.id}" for action in ACTIONS if action.id != "find.any"
+        }
         await pilot.press("escape")
 
 

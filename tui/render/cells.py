@@ -15,9 +15,9 @@ from functools import cached_property
 from rich.segment import Segment
 from rich.style import Style
 
+from tui.render.palette import LEVELS, Palette
 from tui.state.block import Stats
 from tui.state.numbers import cell, special
-from tui.render.palette import LEVELS, Palette
 
 UP, DOWN = " ░▒▓█", " -=≡#"
 MASKED, MISSING, BEYOND = "·", "┄", "▸"
@@ -149,6 +149,12 @@ def legend(scale: Scale, width: int) -> list[Segment]:
     count = max(2, min(width, LEVELS - low + 1))
     for place in range(count):
         level = round(low + (LEVELS - low) * place / (count - 1))
-        glyph = (UP if level > 0 else DOWN)[math.ceil(abs(level) * 4 / LEVELS)] if scale.shades else "-" if level < 0 else " "
+        glyph = (
+            (UP if level > 0 else DOWN)[math.ceil(abs(level) * 4 / LEVELS)]
+            if scale.shades
+            else "-"
+            if level < 0
+            else " "
+        )
         segments.append(Segment(glyph, scale.palette.style(level, scale.weight, fill=not scale.shades)))
     return segments

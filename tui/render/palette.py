@@ -59,7 +59,9 @@ def palette(dark: bool) -> Palette:
     """The heatmap's styles on a dark or a light theme."""
     neutral = _NEUTRAL[dark]
     up, down, weight = ([neutral, *side[dark]] for side in (_POSITIVE, _NEGATIVE, _WEIGHT))
-    signed = [_ramp(down, -level / LEVELS) for level in range(-LEVELS, 0)] + [_ramp(up, level / LEVELS) for level in range(LEVELS + 1)]
+    signed = [_ramp(down, -level / LEVELS) for level in range(-LEVELS, 0)] + [
+        _ramp(up, level / LEVELS) for level in range(LEVELS + 1)
+    ]
     weights = [_ramp(weight, level / LEVELS) for level in range(LEVELS + 1)]
     quiet = Style(color=(DARK if dark else LIGHT).variables["faint"], bgcolor=(DARK if dark else LIGHT).background)
     ground = _hex((DARK if dark else LIGHT).background or "#000000")

@@ -19,7 +19,9 @@ Check = Callable[[str], str]
 class AskScreen(Dialog[str]):
     """A title, a few words, an input. Enter gives the text, once ``check`` finds nothing wrong."""
 
-    def __init__(self, title: str, words: str = "", value: str = "", check: Check = lambda text: "", placeholder: str = "") -> None:
+    def __init__(
+        self, title: str, words: str = "", value: str = "", check: Check = lambda text: "", placeholder: str = ""
+    ) -> None:
         super().__init__()
         self._title, self._words, self._value = title, words, value
         self._check, self._placeholder = check, placeholder
@@ -50,7 +52,10 @@ class AskScreen(Dialog[str]):
 
     def on_ask_input_too_long(self, event: AskInput.TooLong) -> None:
         """Say why the paste did nothing."""
-        self._say(f"{count(event.length)} characters are too many here; at most {count(LONGEST)}. Use `layerstep trace` with a file or a pipe.")
+        self._say(
+            f"{count(event.length)} characters are too many here, at most {count(LONGEST)} are taken; "
+            "use `layerstep trace` with a pipe"
+        )
 
     def _say(self, trouble: str) -> None:
         label = self.query_one("#trouble", Static)

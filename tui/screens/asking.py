@@ -35,10 +35,11 @@ class Asking(_Base):
     request: dict[str, str]
     trace: Trace | None
     cursor: Cursor | None
-    working: bool
 
     if TYPE_CHECKING:
 
+        @property
+        def working(self) -> bool: ...
         def open(self, request: dict[str, str]) -> None: ...
         def say(self, text: str, severity: str = "information") -> None: ...
         def action_do(self, name: str) -> None: ...
@@ -64,14 +65,20 @@ class Asking(_Base):
             self.open(self._model() | {"prompt": prompt})
 
     def _model(self) -> dict[str, str]:
-        return {"model": self.request["model"]} if "model" in self.request else {"model": self.trace.model if self.trace else "modern"}
+        return (
+            {"model": self.request["model"]}
+            if "model" in self.request
+            else {"model": self.trace.model if self.trace else "modern"}
+        )
 
     def do_trace_open(self) -> None:
         from tui.screens.ask import AskScreen
 
         value = self.request.get("file", "")
         words = "the path of a saved trace"
-        self.app.push_screen(AskScreen("open", words, value, _file_trouble, "lecture.trace.safetensors"), self._file_chosen)
+        self.app.push_screen(
+            AskScreen("open", words, value, _file_trouble, "lecture.trace.safetensors"), self._file_chosen
+        )
 
     def _file_chosen(self, path: str | None) -> None:
         if path is not None:
@@ -93,7 +100,9 @@ class Asking(_Base):
 
         def matches(text: str) -> Sequence[Choice]:
             words = text.casefold().split()
-            found = [choice for choice in choices if all(word in f"{choice.text} {choice.note}".casefold() for word in words)]
+            found = [
+                choice for choice in choices if all(word in f"{choice.text} {choice.note}".casefold() for word in words)
+            ]
             return found or ([Choice(text, text, "a folder or a hub id")] if text.strip() else [])
 
         screen = FinderScreen("model", matches, "a name, a folder or a hub id", self._model()["model"])
@@ -122,7 +131,12 @@ class Asking(_Base):
             written, length = await self.session.save(path, force)
         except EngineError as error:
             exists = not force and Path(path).exists()
-            self.tell("could not save", str(error), (("f", "overwrites it"),) if exists else (), lambda: self._save_to(path, force=True))
+            self.tell(
+                "could not save",
+                str(error),
+                (("f", "overwrites it"),) if exists else (),
+                lambda: self._save_to(path, force=True),
+            )
         else:
             self.say(f"saved {written} ({size(length)})")
         finally:
@@ -140,7 +154,11 @@ class Asking(_Base):
         from tui.screens.finder import FinderScreen
         from tui.widgets.pick_list import Choice
 
-        able = [action for action in ACTIONS if actions and not action.id.startswith("find.any") and (self.trace or not action.needs_trace)]
+        able = [
+            action
+            for action in ACTIONS
+            if actions and not action.id.startswith("find.any") and (self.trace or not action.needs_trace)
+        ]
 
         def matches(text: str) -> Sequence[Choice]:
             words = text.casefold().split()
@@ -177,7 +195,9 @@ class Asking(_Base):
         assert self.trace is not None
         assert self.cursor is not None
         here = str(self.cursor.address(self.trace))
-        self.app.push_screen(AskScreen("go to an address", "site[axis=index,…]@pass", here, self.address_trouble), self._address_given)
+        self.app.push_screen(
+            AskScreen("go to an address", "site[axis=index,…]@pass", here, self.address_trouble), self._address_given
+        )
 
     def _address_given(self, text: str | None) -> None:
         if text is not None:
@@ -232,7 +252,9 @@ def _file_trouble(path: str) -> str:
 
 
 def _file_name(trace: Trace | None) -> str:
-    words = "".join(char if char.isalnum() and char.isascii() else " " for char in (trace.prompt if trace else "")[:80]).split()[:5]
+    words = "".join(
+        char if char.isalnum() and char.isascii() else " " for char in (trace.prompt if trace else "")[:80]
+    ).split()[:5]
     return "-".join(word.lower() for word in words or ["pass"]) + ".trace.safetensors"
 
 

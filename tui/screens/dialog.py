@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
+from textual.app import CSSPathType
 from textual.binding import Binding
 from textual.containers import Vertical
 from textual.content import Content
@@ -28,7 +29,7 @@ class Box(Vertical, can_focus=False):
 class Dialog(ModalScreen[Result | None]):
     """A dialog over the main screen."""
 
-    CSS_PATH = "dialog.tcss"
+    CSS_PATH: ClassVar[CSSPathType | None] = "dialog.tcss"
     AUTO_FOCUS = "Input"
     BINDINGS = [Binding("escape", "leave", "Back", show=False)]  # noqa: RUF012
 

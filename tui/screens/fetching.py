@@ -13,10 +13,10 @@ from tui.state.answers import Check, Ranking
 from tui.state.cursor import Cursor, carry, goto
 from tui.state.trace import Step, Trace
 from tui.state.views import Plane
-from tui.wire import Header
 from tui.widgets.job import Job, JobLine
 from tui.widgets.plane import PlaneView
 from tui.widgets.stage import Stage
+from tui.wire import Header
 
 if TYPE_CHECKING:
     from textual.screen import Screen
@@ -38,14 +38,15 @@ class Fetching(_Base):
     start_address: str
     trace: Trace | None
     cursor: Cursor | None
-    plane: Plane | None
     trouble: str
     _asked: dict[str, object]
 
     if TYPE_CHECKING:
 
-        alive: bool
-
+        @property
+        def plane(self) -> Plane | None: ...
+        @property
+        def alive(self) -> bool: ...
         def show_all(self) -> None: ...
         def say(self, text: str, severity: str = "information") -> None: ...
         def tell(self, title: str, message: str) -> None: ...
@@ -67,7 +68,9 @@ class Fetching(_Base):
         what = "opening" if "file" in request else "recording the pass"
         self._work(Job(what if self.client.state == "ready" else f"starting the engine, then {what}"))
         try:
-            trace = await self.session.open(lambda done, total, step: self._work(Job(what, done, total, step)), **request)
+            trace = await self.session.open(
+                lambda done, total, step: self._work(Job(what, done, total, step)), **request
+            )
         except Stale:
             return
         except EngineGone as gone:
@@ -224,7 +227,7 @@ class Fetching(_Base):
         async def run() -> None:
             await work()
 
-        self.run_worker(run, name=lane, group=lane, exclusive=True)
+        self.run_worker(run, name=lane, group=lane, exclusive=True)  # type: ignore[arg-type]
 
     def _work(self, job: Job | None) -> None:
         if self.alive:
@@ -237,5 +240,5 @@ class Fetching(_Base):
 
     def stop_work(self) -> None:
         """Cancel what runs."""
-        self.workers.cancel_group(self, "open")  # type: ignore[arg-type]
-        self.workers.cancel_group(self, "save")  # type: ignore[arg-type]
+        self.workers.cancel_group(self, "open")
+        self.workers.cancel_group(self, "save")

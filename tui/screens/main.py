@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-
 from textual.events import Resize
 from textual.screen import Screen
 
@@ -37,7 +36,7 @@ class MainScreen(Walking, Asking, Fetching, Screen[None]):
 
     CSS_PATH = "main.tcss"
     AUTO_FOCUS = ""
-    BINDINGS = bindings()  # type: ignore[assignment]
+    BINDINGS = bindings()
 
     def __init__(self, client: EngineClient, request: dict[str, str], address: str = "") -> None:
         super().__init__()
@@ -151,7 +150,9 @@ class MainScreen(Walking, Asking, Fetching, Screen[None]):
         self.query_one(Caption).display = not shown.why
         if self.trace is not None:
             self.show_all()
-        if focused is not None and not all(node.display for node in focused.ancestors_with_self if hasattr(node, "display")):
+        if focused is not None and not all(
+            node.display for node in focused.ancestors_with_self if hasattr(node, "display")
+        ):
             self.focus_picture()
 
     def focus_picture(self) -> None:

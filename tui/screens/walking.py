@@ -36,12 +36,14 @@ class Walking(_Base):
     zoom: int
     tree_wanted: bool | None
     why_wanted: bool | None
-    few_colours: bool
-    plane: Plane | None
     _player: Timer | None = None
 
     if TYPE_CHECKING:
 
+        @property
+        def few_colours(self) -> bool: ...
+        @property
+        def plane(self) -> Plane | None: ...
         def move_to(self, cursor: Cursor) -> None: ...
         def show_all(self) -> None: ...
         def place_panes(self, width: int | None = None) -> None: ...

@@ -30,7 +30,8 @@ class Stats:
         """From the engine's answer; a statistic that does not exist (no finite cell) is 0."""
         names = {"low": "min", "high": "max"} | {name: name for name in ("mean", "std", "norm")}
         counts = {name: int(stats.get(name) or 0) for name in ("nonfinite", "masked", "count")}
-        return cls(**{ours: _finite(stats.get(theirs)) for ours, theirs in names.items()}, **counts)
+        values = {ours: _finite(stats.get(theirs)) for ours, theirs in names.items()}
+        return cls(**values, **counts)  # type: ignore[arg-type]
 
     @property
     def signed(self) -> bool:
@@ -89,7 +90,9 @@ class Block:
         return self.line(row, col, col + 1)[0]
 
 
-def window(size: tuple[int, int], rows: tuple[int, int], cols: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+def window(
+    size: tuple[int, int], rows: tuple[int, int], cols: tuple[int, int]
+) -> tuple[tuple[int, int], tuple[int, int]]:
     """What to ask for when ``rows`` × ``cols`` are looked at: everything if it is small, else a margin around."""
     if size[0] * size[1] <= EVERYTHING:
         return (0, size[0]), (0, size[1])

@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 from engine.sites import LETTERS, Address, Span
 from tui.state.trace import Step, Trace
 
-FIELD = {"batch": "batch", "pos": "pos", "query": "pos", "key": "key", "kv_pos": "key", "head": "head", "d_vocab": "vocab"}
+FIELD = {
+    "batch": "batch",
+    "pos": "pos",
+    "query": "pos",
+    "key": "key",
+    "kv_pos": "key",
+    "head": "head",
+    "d_vocab": "vocab",
+}
 """Axis -> the cursor's field for it; every other axis is ``dim``, and ``kv_head`` follows ``head``."""
 
 

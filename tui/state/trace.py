@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-PARTS = {"input": "input", "norm": "norm", "attention": "attention", "mlp": "MLP", "residual": "residual", "output": "output"}
+PARTS = {
+    "input": "input",
+    "norm": "norm",
+    "attention": "attention",
+    "mlp": "MLP",
+    "residual": "residual",
+    "output": "output",
+}
 
 
 @dataclass(frozen=True, slots=True)

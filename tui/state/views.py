@@ -44,7 +44,11 @@ def views_of(step: Step) -> tuple[View, ...]:
         return (View("attention", "query", "key"), View("bars", "key"))
     if axes and axes[-1] == "d_vocab":
         rows = tokens[0] if tokens else ""
-        return (View("ranked", "d_vocab"), View("bars", "d_vocab"), *([View("matrix", rows, "d_vocab")] if rows else []))
+        return (
+            View("ranked", "d_vocab"),
+            View("bars", "d_vocab"),
+            *([View("matrix", rows, "d_vocab")] if rows else []),
+        )
     if step.dtype.startswith(("int", "uint")) and tokens and len(wide) == 1:
         return (View("tokens", tokens[0]),)
     if len(wide) <= 1:

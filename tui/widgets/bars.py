@@ -60,5 +60,8 @@ class Bars(RowsView):
         room = width - self._label - NUMBER - 4
         if stats is not None and not masked:
             most = max(abs(stats.low), abs(stats.high))
-            segments += [Segment(" ", inks.text), *bar(value, most, room, stats.signed, inks.bar_up, inks.bar_down, inks.bar_track)]
+            segments += [
+                Segment(" ", inks.text),
+                *bar(value, most, room, stats.signed, inks.bar_up, inks.bar_down, inks.bar_track),
+            ]
         return segments

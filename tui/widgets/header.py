@@ -39,7 +39,11 @@ class HeaderLine(LineView, can_focus=False):
         while len(facts) > 1 and cells(" · ".join(facts)) + 3 > room:
             facts.pop(-1 if len(facts) < 6 else 3)
         text = "".join(f" · {fact}" for fact in facts if fact)
-        return [Segment(name, inks.primary + inks.strong.without_color), Segment(fit(text, max(0, room)), inks.muted), Segment(" " + place, inks.strong)]
+        return [
+            Segment(name, inks.primary + inks.strong.without_color),
+            Segment(fit(text, max(0, room)), inks.muted),
+            Segment(" " + place, inks.strong),
+        ]
 
 
 def facts_of(trace: Trace) -> tuple[str, ...]:

@@ -114,7 +114,9 @@ class Heatmap(PlaneView):
             return self._profile_strip(plane, y - 1 - plane.size[0] * self._height, left, count)
         here = self.cell[1] if row == self.cell[0] else -1
         words = part == (self._height - 1) // 2
-        return self.cached((row, left, here, width, words), lambda: self._line(plane, row, left, count, here, words), width)
+        return self.cached(
+            (row, left, here, width, words), lambda: self._line(plane, row, left, count, here, words), width
+        )
 
     def _line(self, plane: Plane, row: int, left: int, count: int, here: int, words: bool) -> list[Segment]:
         """A line of a row; only one line of a high row has words."""
@@ -142,10 +144,23 @@ class Heatmap(PlaneView):
         values = block.line(row, left, left + count)
         low, high = min(0.0, stats.low), max(0.0, stats.high)
         lines = profile(
-            values, low, high, (self._width, height), (inks.bar_weight if self._scale and self._scale.weight else inks.bar_up, inks.bar_down, inks.bar_track, inks.strong), self.cell[1] - left
+            values,
+            low,
+            high,
+            (self._width, height),
+            (
+                inks.bar_weight if self._scale and self._scale.weight else inks.bar_up,
+                inks.bar_down,
+                inks.bar_track,
+                inks.strong,
+            ),
+            self.cell[1] - left,
         )
         names = {0: short(high, self._gutter - 2), height - 1: short(low, self._gutter - 2)}
-        return [[Segment(right(names.get(y, ""), self._gutter - 1) + " ", inks.faint), *line] for y, line in enumerate(lines)]
+        return [
+            [Segment(right(names.get(y, ""), self._gutter - 1) + " ", inks.faint), *line]
+            for y, line in enumerate(lines)
+        ]
 
     def _heading(self, plane: Plane, left: int, count: int) -> list[Segment]:
         axis, width, here = plane.view.cols, self._width, self.cell[1]
@@ -177,7 +192,11 @@ class Heatmap(PlaneView):
         before, after = line[:at], line[at + size :]
         if before and before[-1] != " ":
             before = before.rstrip("0123456789").ljust(at)
-        return [Segment(before, self.inks.faint), Segment(label, self.inks.strong), Segment(_after(after), self.inks.faint)]
+        return [
+            Segment(before, self.inks.faint),
+            Segment(label, self.inks.strong),
+            Segment(_after(after), self.inks.faint),
+        ]
 
     def on_click(self, event: Click) -> None:
         """A click on a cell moves the cursor there."""

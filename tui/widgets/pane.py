@@ -53,5 +53,5 @@ class Pane(Vertical, can_focus=False):
         theme = THEMES.get(self.app.theme, DARK)
         lit = self.has_pseudo_class("focus-within")
         rule = Style(foreground=Color.parse((theme.primary if lit else theme.variables["line"]) or "#888888"))
-        line = Content.styled("─" * spare, rule)  # type: ignore[arg-type]
+        line = Content.styled("─" * spare, rule)
         self.border_title = Content(f"{left} ") + line + Content(f" {fit(right, cells(right))}")

@@ -75,12 +75,19 @@ class PassTree(LineView, can_focus=True):
         inks = self.inks
         if row.heading:
             mark = "▾" if row.open else "▸"
-            return [Segment(f" {mark} ", inks.primary if row.open else inks.muted), Segment(row.text, inks.strong if row.open else inks.text)]
+            return [
+                Segment(f" {mark} ", inks.primary if row.open else inks.muted),
+                Segment(row.text, inks.strong if row.open else inks.text),
+            ]
         dot = "●" if row.on_path else "○"
         lead = " │ " if row.inside else " "
-        text, quiet = (inks.cursor, inks.cursor_muted) if here else (inks.text if row.on_path else inks.muted, inks.faint)
+        text = inks.cursor if here else inks.text if row.on_path else inks.muted
         spot = inks.cursor if here else inks.accent if read else inks.primary if row.on_path else inks.muted
-        segments = [Segment("▌" if here else " ", inks.accent), Segment(lead[1:], inks.cursor_muted if here else inks.bar_track), Segment(f"{dot} ", spot)]
+        segments = [
+            Segment("▌" if here else " ", inks.accent),
+            Segment(lead[1:], inks.cursor_muted if here else inks.bar_track),
+            Segment(f"{dot} ", spot),
+        ]
         room = width - 1 - len(lead[1:]) - 2
         note = "◂ read" if read else row.part
         spare = room - cells(row.text) - cells(note) - 2

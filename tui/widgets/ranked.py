@@ -69,6 +69,12 @@ class Ranked(RowsView):
             Segment(fit(row.label, 14) + " ", text),
             Segment(right(str(row.id), 6) + "  ", quiet),
             Segment(right(exact(row.logit)[:9], 9) + "  ", quiet),
-            Segment(right(f"{row.prob:.4f}" if row.prob >= 1e-4 or not row.prob else f"{row.prob:.0e}", 11) + " ", text),
+            Segment(
+                right(f"{row.prob:.4f}" if row.prob >= 1e-4 or not row.prob else f"{row.prob:.0e}", 11) + " ", text
+            ),
         ]
-        return [*segments, Segment(" ", inks.text), *bar(row.prob, top or 1, width - 54, False, inks.bar_up, inks.bar_down, inks.bar_track)]
+        return [
+            *segments,
+            Segment(" ", inks.text),
+            *bar(row.prob, top or 1, width - 54, False, inks.bar_up, inks.bar_down, inks.bar_track),
+        ]

@@ -21,7 +21,10 @@ def spot(plane: Plane, cursor: Cursor) -> list[tuple[str, str, int]]:
     """The cursor's place on the axes of the picture: axis, what is there, index."""
     axes = [axis for axis in (plane.view.rows, plane.view.cols) if axis]
     extra = [axis for axis in plane.step.axes if axis in TOKEN_AXES and axis not in axes]
-    return [(axis, plane.label(axis, cursor.index(plane.trace, axis)), cursor.index(plane.trace, axis)) for axis in extra + axes]
+    return [
+        (axis, plane.label(axis, cursor.index(plane.trace, axis)), cursor.index(plane.trace, axis))
+        for axis in extra + axes
+    ]
 
 
 def value_words(plane: Plane, block: Block | None, cell: tuple[int, int]) -> str:
@@ -70,7 +73,9 @@ class Readout(LineView, can_focus=False):
 
     def strip(self, y: int) -> Strip:
         width = self.room.width
-        return self.cached((y, width), lambda: self._place() if y == 0 else self._legend(width) if y == 1 else [], width)
+        return self.cached(
+            (y, width), lambda: self._place() if y == 0 else self._legend(width) if y == 1 else [], width
+        )
 
     def _place(self) -> list[Segment]:
         inks = self.inks
@@ -101,7 +106,12 @@ class Readout(LineView, can_focus=False):
                 *legend(self._scale, max(8, width // 5)),
                 Segment(f" {clip}{short(high)}  ", inks.muted),
             ]
-        parts = [f"min {short(stats.low)}", f"max {short(stats.high)}", f"mean {short(stats.mean)}", f"std {short(stats.std)}"]
+        parts = [
+            f"min {short(stats.low)}",
+            f"max {short(stats.high)}",
+            f"mean {short(stats.mean)}",
+            f"std {short(stats.std)}",
+        ]
         if stats.masked:
             parts.insert(0, f"{MASKED} {count(stats.masked)} masked")
         used = sum(segment.cell_length for segment in segments)
@@ -133,6 +143,10 @@ class Caption(LineView, can_focus=False):
         title, formula = (foreign(word) for word in self._words)
         return self.cached(
             (y, width),
-            lambda: [Segment(f" {title}   ", self.inks.muted), Segment(fit(formula, max(0, width)), self.inks.accent)] if y == 0 else [],
+            lambda: (
+                [Segment(f" {title}   ", self.inks.muted), Segment(fit(formula, max(0, width)), self.inks.accent)]
+                if y == 0
+                else []
+            ),
             width,
         )

@@ -41,7 +41,14 @@ class Stage(Pane):
         return next((view for view in self.query(PlaneView) if view.display), None)
 
     def show(
-        self, plane: Plane, cursor: Cursor, block: Block | None, ranking: Ranking | None, shades: bool, zoom: int, trouble: str = ""
+        self,
+        plane: Plane,
+        cursor: Cursor,
+        block: Block | None,
+        ranking: Ranking | None,
+        shades: bool,
+        zoom: int,
+        trouble: str = "",
     ) -> None:
         """Draw a plane with what is here of it."""
         view = self._widget(plane.view.kind)

@@ -55,7 +55,8 @@ class TokenStrip(LineView, can_focus=False):
         return [*tokens, *tail]
 
     def _tokens(self, width: int) -> list[Segment]:
-        assert self.trace and self._cursor
+        assert self.trace is not None
+        assert self._cursor is not None
         batch, inks = self._cursor.batch, self.inks
         row = self.trace.tokens[batch] if batch < len(self.trace.tokens) else ()
         if not row or width < 4:
@@ -81,7 +82,12 @@ class TokenStrip(LineView, can_focus=False):
             label = fit(row[pos].label, min(sizes[pos], max(1, width - 4)))
             self._spots.append((x, x + sizes[pos] + 1, pos))
             if pos == here:
-                segments += [Segment("[", inks.accent), Segment(label, inks.strong), Segment("]", inks.accent), Segment(" ", inks.text)]
+                segments += [
+                    Segment("[", inks.accent),
+                    Segment(label, inks.strong),
+                    Segment("]", inks.accent),
+                    Segment(" ", inks.text),
+                ]
                 x += sizes[pos] + 3
             else:
                 tone = inks.faint if row[pos].special else inks.muted
@@ -92,7 +98,8 @@ class TokenStrip(LineView, can_focus=False):
         return segments
 
     def _cells_of(self, pos: int) -> int:
-        assert self.trace and self._cursor
+        assert self.trace is not None
+        assert self._cursor is not None
         return max(1, min(cells(self.trace.tokens[self._cursor.batch][pos].label), LONGEST_TOKEN))
 
     def _candidates(self, width: int) -> list[Segment]:

@@ -28,7 +28,8 @@ class TokenTable(RowsView):
         if y == 0:
             ids = "" if self._is_ids else f"  {right('id', 6)}"
             value = right("id" if self._is_ids else plane.step.name, 9)
-            head = f" {right('pos', 5)}  {fit('token', 16)} {value}{ids}  {fit('note' if self._note_width else '', self._note_width)}bytes"
+            note = fit("note" if self._note_width else "", self._note_width)
+            head = f" {right('pos', 5)}  {fit('token', 16)} {value}{ids}  {note}bytes"
             return self.cached("head", lambda: [Segment(fit(head, width), self.inks.faint)], width)
         row = y - 1 + self.scroll_offset.y
         if row >= self.count:

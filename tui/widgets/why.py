@@ -22,7 +22,6 @@ from tui.text import cells, fit, foreign
 from tui.widgets.lines import LineView
 from tui.widgets.readout import spot, value_words
 
-
 Line = tuple[list[Segment], int]
 """A line, and the step that a click on it leads to (-1: none)."""
 
@@ -46,10 +45,17 @@ class WhyPane(LineView, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._state: tuple[Plane | None, Cursor | None, Block | None, tuple[Check, ...] | None] = (None, None, None, None)
+        self._state: tuple[Plane | None, Cursor | None, Block | None, tuple[Check, ...] | None] = (
+            None,
+            None,
+            None,
+            None,
+        )
         self._lines: list[Line] = []
 
-    def show(self, plane: Plane | None, cursor: Cursor | None, block: Block | None, checks: tuple[Check, ...] | None) -> None:
+    def show(
+        self, plane: Plane | None, cursor: Cursor | None, block: Block | None, checks: tuple[Check, ...] | None
+    ) -> None:
         """Explain the cursor's step; ``checks`` is None while they are not here."""
         state = (plane, cursor, block, checks)
         if state == self._state:
@@ -94,7 +100,9 @@ class WhyPane(LineView, can_focus=True):
             self.virtual_size = size
         self.forget()
 
-    def _write(self, plane: Plane, cursor: Cursor, block: Block | None, checks: Sequence[Check] | None, width: int) -> Iterator[Line]:
+    def _write(
+        self, plane: Plane, cursor: Cursor, block: Block | None, checks: Sequence[Check] | None, width: int
+    ) -> Iterator[Line]:
         inks, step = self.inks, plane.step
         yield from _paragraph(step.title or step.label, inks.strong, width)
         yield from _paragraph(step.formula, inks.accent, width)
@@ -123,30 +131,53 @@ class WhyPane(LineView, can_focus=True):
             yield from self._pair("w  ", name, "", width, -1, inks.muted)
         yield from self._pair("out", step.site, _shape(step), width, -1, inks.strong)
 
-    def _pair(self, head: str, name: str, shape: str, width: int, leads: int, style: Style | None = None) -> Iterator[Line]:
+    def _pair(
+        self, head: str, name: str, shape: str, width: int, leads: int, style: Style | None = None
+    ) -> Iterator[Line]:
         inks, name = self.inks, foreign(name)
         room = width - 6 - cells(shape) - 1
-        yield [
-            Segment(f" {head} ", inks.faint),
-            Segment(_tail(name, max(4, room)), style or inks.primary),
-            Segment(f" {shape}", inks.muted),
-        ], leads
+        yield (
+            [
+                Segment(f" {head} ", inks.faint),
+                Segment(_tail(name, max(4, room)), style or inks.primary),
+                Segment(f" {shape}", inks.muted),
+            ],
+            leads,
+        )
 
     def _here(self, plane: Plane, cursor: Cursor, block: Block | None, width: int) -> Iterator[Line]:
         inks = self.inks
-        places = [(axis, str(index), index) for axis, index in plane.place if axis in ("head", "kv_head")] + spot(plane, cursor)
+        places = [(axis, str(index), index) for axis, index in plane.place if axis in ("head", "kv_head")] + spot(
+            plane, cursor
+        )
         for axis, label, index in places:
             size = plane.step.size(axis)
             tail = f"  {index} of {size}" if label != str(index) else f"  of {size}"
-            yield [
-                Segment(f" {fit(axis, 8)} ", inks.muted),
-                Segment(fit(label, min(cells(label), max(4, width - 11 - len(tail)))), inks.text),
-                Segment(tail, inks.faint),
-            ], -1
-        yield [Segment(f" {fit('value', 8)} ", inks.muted), Segment(value_words(plane, block, plane.cell(cursor)), inks.accent)], -1
+            yield (
+                [
+                    Segment(f" {fit(axis, 8)} ", inks.muted),
+                    Segment(fit(label, min(cells(label), max(4, width - 11 - len(tail)))), inks.text),
+                    Segment(tail, inks.faint),
+                ],
+                -1,
+            )
+        yield (
+            [
+                Segment(f" {fit('value', 8)} ", inks.muted),
+                Segment(value_words(plane, block, plane.cell(cursor)), inks.accent),
+            ],
+            -1,
+        )
         if block is not None and plane.view.kind != "tokens":
             stats = block.stats
-            yield [Segment(f" {fit('norm', 8)} ", inks.muted), Segment(exact(stats.norm), inks.text), Segment("  all cells", inks.faint)], -1
+            yield (
+                [
+                    Segment(f" {fit('norm', 8)} ", inks.muted),
+                    Segment(exact(stats.norm), inks.text),
+                    Segment("  all cells", inks.faint),
+                ],
+                -1,
+            )
             if stats.nonfinite:
                 yield [Segment(f" ✗ {count(stats.nonfinite)} values are not finite", inks.error)], -1
 
@@ -159,7 +190,9 @@ class WhyPane(LineView, can_focus=True):
             mark, tone = ("✓", inks.success) if check.ok else ("✗", inks.error)
             for n, (line, _) in enumerate(_paragraph(check.name, inks.text if check.ok else inks.error, width - 2)):
                 yield [Segment(f" {mark}" if n == 0 else "  ", tone), *line], -1
-            for line, leads in _paragraph(check.text.removeprefix(check.name).lstrip(": "), inks.muted, width, indent=3):
+            for line, leads in _paragraph(
+                check.text.removeprefix(check.name).lstrip(": "), inks.muted, width, indent=3
+            ):
                 yield line, leads
 
 
@@ -167,7 +200,9 @@ _EMPTY: Line = ([], -1)
 
 
 def _shape(step: Step) -> str:
-    return "×".join(str(size) for size in (step.shape[1:] if step.axes[:1] == ("batch",) and step.shape[:1] == (1,) else step.shape))
+    return "×".join(
+        str(size) for size in (step.shape[1:] if step.axes[:1] == ("batch",) and step.shape[:1] == (1,) else step.shape)
+    )
 
 
 def _tail(name: str, width: int) -> str:
