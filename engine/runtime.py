@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SPIN = "1000"
 """How often an idle thread of libgomp looks for work before it sleeps: long enough for the gap between two steps. Its
-own default, some 5 ms, is 4 % faster on a quiet machine and several times slower as soon as a neighbour wants a core."""
+own default of some 5 ms is 4 % faster on a quiet machine, and many times slower once a neighbour wants a core."""
 WEIGHTS_PER_THREAD = 8_000_000
 """A model's weights for each thread: the products of smaller models are done before a second thread has woken."""
 CGROUPS = Path("/sys/fs/cgroup")

@@ -1,7 +1,7 @@
 """y = x Wᵀ + b, by whichever of torch's two float32 kernels is the faster on this CPU.
 
-``F.linear`` calls MKL, which runs at half speed on processors that are not Intel's; oneDNN's kernel does not, but
-costs 10 µs a call and half a millisecond for each new shape. So small products always go to ``F.linear``, and so do
+``F.linear`` calls MKL, which runs at half speed on AMD's processors; oneDNN's kernel does not, but costs 10 µs a call
+and half a millisecond for each new shape. So small products always go to ``F.linear``, and so do
 all other dtypes and devices, for which ``F.linear`` is oneDNN or the GPU's own already. For large float32 products one
 question is left, whether oneDNN is the faster here: it is measured once per machine (about 10 ms) and remembered.
 Within a process a product of one size always takes the same kernel, so that what is derived equals what was recorded.
@@ -25,6 +25,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from engine.runtime import threads
+
 SMALLEST = 2_000_000
 """Multiply-adds from which on oneDNN's speed outweighs what a call costs."""
 WORTH_IT = 0.9
@@ -40,8 +42,8 @@ def linear(
     """y = x Wᵀ + b over the last axis; any strides, no copy of the weight, true float32."""
     size = x.numel() * weight.shape[0]
     if size >= SMALLEST and weight.dtype is x.dtype and backend(size, x.dtype, x.device) == "onednn":
-        differentiated = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-        if not differentiated:  # oneDNN's kernel has no derivative
+        learns = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias))
+        if not learns:  # oneDNN's kernel has no derivative
             return _onednn(x, weight, bias)
     return F.linear(x, weight, bias)
 
@@ -71,7 +73,10 @@ def _onednn_wins() -> bool:
     file, machine = _cache_file(), _machine()
     shares = _read(file)
     if machine not in shares:
-        shares[machine] = round(_measure(), 3)
+        try:
+            shares[machine] = round(_measure(), 3)
+        except RuntimeError:  # a processor that oneDNN has no kernel for
+            return False
         _write(file, shares)
     return shares[machine] < WORTH_IT
 
@@ -81,24 +86,21 @@ def _measure() -> float:
     x, weight = torch.full((64, 768), 0.5), torch.full((768, 768), 0.5)  # no random numbers: the seed is the user's
     kernels: tuple[Callable[[Tensor, Tensor, None], Tensor], ...] = (_onednn, F.linear)
     best = [float("inf")] * 2
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # so that busy neighbours do not matter; on more threads the share is the same
-    for turn in range(8):
-        for i, kernel in enumerate(kernels):
-            start = time.perf_counter()
-            kernel(x, weight, None)
-            if turn:  # the first turn prepares
-                best[i] = min(best[i], time.perf_counter() - start)
-    torch.set_num_threads(threads)
+    with threads(0):  # one, so that busy neighbours do not matter; on more the share is the same
+        for turn in range(8):
+            for i, kernel in enumerate(kernels):
+                start = time.perf_counter()
+                kernel(x, weight, None)
+                if turn:  # the first turn prepares
+                    best[i] = min(best[i], time.perf_counter() - start)
     return best[0] / best[1]
 
 
 def _machine() -> str:
     """What the measured share depends on."""
-    cpu = platform.processor()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
+    cpu = os.environ.get("PROCESSOR_IDENTIFIER") or platform.machine()
+    with contextlib.suppress(OSError, StopIteration), open("/proc/cpuinfo", errors="replace") as lines:
+        cpu = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return f"torch {torch.__version__}, {cpu}, {torch.backends.cpu.get_cpu_capability()}"
 
 

@@ -4,6 +4,7 @@ import re
 import shlex
 
 import pytest
+import readme_figures
 from calls import ROOT, Call
 
 from engine.cli.commands import COMMANDS
@@ -48,6 +49,15 @@ def test_python(tmp_path, monkeypatch, recwarn):
     [code] = [block for kind, block in BLOCKS if kind == "python"]
     exec(compile(code, "README.md", "exec"), {})
     assert (tmp_path / "server.trace.safetensors").exists()
+
+
+def test_figures_are_the_models():
+    assert readme_figures.filled(README) == README, "run python tests/cli/readme_figures.py"
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)]+)\)", README):
+        assert (ROOT / target).exists(), target
 
 
 def test_every_command_is_in_the_table():

@@ -269,6 +269,17 @@ def test_without_onednn_it_is_torchs(monkeypatch: pytest.MonkeyPatch, measured: 
 
 
 @needs_onednn
+def test_a_processor_without_a_kernel_takes_torchs(monkeypatch: pytest.MonkeyPatch, fresh: Path) -> None:
+    def refuse(*_: object) -> Tensor:
+        raise RuntimeError("could not create a primitive")
+
+    monkeypatch.setattr(module, "_onednn", refuse)
+    x, weight = large()
+    assert torch.equal(linear(x, weight), F.linear(x, weight))
+    assert not fresh.exists()
+
+
+@needs_onednn
 def test_measuring_is_quick_and_leaves_torch_as_it_was() -> None:
     threads, seed = torch.get_num_threads(), torch.random.get_rng_state()
     started = os.times()

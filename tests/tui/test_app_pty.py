@@ -53,6 +53,8 @@ class Program:
         self.before = termios.tcgetattr(theirs)
         self.theirs = theirs
         env = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": str(ROOT), **env}
+        for name in ("COLUMNS", "LINES", "NO_COLOR"):  # a test runner's
+            env.pop(name, None)
         self.process = subprocess.Popen(
             command, stdin=theirs if stdin is None else stdin, stdout=theirs, stderr=theirs, env=env, cwd=ROOT,
             start_new_session=True, preexec_fn=lambda: fcntl.ioctl(1, termios.TIOCSCTTY, 0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, TypeVar
 
-from textual.app import CSSPathType
+from textual._path import CSSPathType
 from textual.binding import Binding
 from textual.containers import Vertical
 from textual.content import Content
