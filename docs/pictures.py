@@ -1,6 +1,6 @@
 """Draws the README's pictures: the real app on the real engine and a sample model, as SVG.
 
-    python docs/pictures.py
+python docs/pictures.py
 """
 
 from __future__ import annotations

@@ -175,6 +175,8 @@ class Trace:
     def part(self, name: str, at: int, window: Window) -> Tensor:
         """A part of a site: only what it needs is computed. [the site's axes, narrowed to ``window``]
 
+        It equals the same part of the whole tensor to rounding, since a product's last bits depend on its size.
+
         A window over heads, query rows or positions of a step off the path runs that step (and those before it)
         for the part alone.
         """

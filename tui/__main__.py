@@ -1,4 +1,4 @@
-"""``python -m tui [PROMPT] [--model M] [--at ADDRESS] [--open FILE]``: open the app."""
+"""``python -m tui [PROMPT] [--model M] [--at ADDRESS] [--open FILE] [--light] [--no-mouse]``: open the app."""
 
 from __future__ import annotations
 
@@ -20,8 +20,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", help="a sample, a folder or a hub id (default: modern)")
     parser.add_argument("--at", metavar="ADDRESS", help="where to start, e.g. blocks.2.attn.pattern[h=3,q=9]")
     parser.add_argument("--open", metavar="FILE", dest="file", help="a saved trace instead of a prompt")
+    parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
+    parser.add_argument("--light", action="store_true", help="the light theme")
     given = parser.parse_args(words)
-    return run(prompt=given.prompt, model=given.model, address=given.at, file=given.file)
+    return run(
+        prompt=given.prompt,
+        model=given.model,
+        address=given.at,
+        file=given.file,
+        mouse=not given.no_mouse,
+        light=given.light,
+    )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -85,6 +86,7 @@ class LayerstepApp(App[None]):
             await asyncio.sleep(0)
         from tui.screens.main import MainScreen
 
+        gc.freeze()  # code and styles live as long as the app: no pause is spent on them again
         self.client = self._make_client()
         main = MainScreen(self.client, self._request, self._address)
         self.add_mode("walk", lambda: main)  # a mode of its own: the first frame's screen is left behind

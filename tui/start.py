@@ -18,11 +18,19 @@ NO_TERMINAL = "layerstep needs a terminal here; use `layerstep show PROMPT --at 
 
 
 def run(
-    prompt: str | None = None, model: str | None = None, address: str | None = None, file: str | None = None
+    prompt: str | None = None,
+    model: str | None = None,
+    address: str | None = None,
+    file: str | None = None,
+    *,
+    mouse: bool = True,
+    light: bool = False,
 ) -> int:
     """Open the app; returns the exit code. A prompt may come through a pipe; keys then come from the terminal."""
-    if not (_is_terminal(sys.stdout) and _is_terminal(sys.stderr, sys.stdout)):
+    if not _is_terminal(sys.stdout):
         return _refuse(NO_TERMINAL)
+    if not _is_terminal(sys.stderr):
+        sys.__stderr__ = sys.__stdout__  # type: ignore[misc]  # Textual draws on this one
     piped = not _is_terminal(sys.stdin)
     if piped and not _has_keyboard():
         return _refuse(NO_TERMINAL)
@@ -36,16 +44,17 @@ def run(
             _keys_from_terminal()
         gc.disable()  # nothing of what is imported now is ever freed
         from tui.app import PROMPT, LayerstepApp
+        from tui.themes import DARK, LIGHT
 
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)  # drawing makes many short-lived strips; a collection in a frame is a pause
         gc.enable()
-        request = (
-            {"file": file}
-            if file is not None
-            else {"model": model or "modern", "prompt": PROMPT if prompt is None else prompt}
-        )
-        app = LayerstepApp(lambda: _client(engine), request, address or "")
-        app.run()
+        if file is not None:
+            request = {"file": file} | ({"model": model} if model else {})
+        else:
+            request = {"model": model or "modern", "prompt": PROMPT if prompt is None else prompt}
+        app = LayerstepApp(lambda: _client(engine), request, address or "", LIGHT.name if light else DARK.name)
+        app.run(mouse=mouse)
         return app.return_code or 0
     finally:
         if engine.poll() is None:
@@ -68,15 +77,12 @@ def _refuse(message: str) -> int:
     return 2
 
 
-def _is_terminal(*streams: TextIO | None) -> bool:
-    """Whether one of the streams is open and a terminal."""
-    for stream in streams:
-        try:
-            if stream is not None and stream.isatty():
-                return True
-        except ValueError:  # closed
-            pass
-    return False
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Whether a stream is open and a terminal."""
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
 
 
 def _has_keyboard() -> bool:

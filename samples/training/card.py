@@ -38,6 +38,12 @@ QUESTION_LABELS = {
 }
 
 
+CLASSIC_START = (
+    "Heads 0 to 3 of the first layer were not found by training alone: they started out looking 1 to 4 tokens back "
+    "(`samples/training/README.md` says how and why) and were then free to change."
+)
+
+
 def percent(share: float) -> str:
     return f"{share:.2f}"
 
@@ -114,6 +120,7 @@ def card(figures: dict[str, Any]) -> str:
         "Of all heads the best one on half of the sentences is picked, and its weight on the other half is reported. "
         "*By position alone* is the best of three: the same head's weight where the word stands in other sentences, "
         "and the share of sentences that one fixed distance, or one fixed place in the text, would hit.",
+        *(["", CLASSIC_START] if name == "classic" else []),
         "",
         "| from → to | head | weight on it | on the other word | by position alone |",
         "| --- | --- | --- | --- | --- |",

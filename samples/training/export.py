@@ -29,7 +29,7 @@ LLAMA_NAMES = {
     "mlp.up": "mlp.up_proj",
     "mlp.down": "mlp.down_proj",
 }
-SHIPPED_DTYPE = "float32"
+SHIPPED_DTYPE = "float16"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 

@@ -49,5 +49,5 @@ def phases(induction: int, mixture: int, paragraphs: int, whole_window: float) -
 
 RECIPES = {
     "modern": Recipe(phases(6, 8, 2, 1.5), rate=3e-3, warmup=100, hold=0.5),
-    "classic": Recipe(phases(4, 4, 2, 1.5), rate=2e-3, warmup=200, hold=0.5),
+    "classic": Recipe(phases(4, 7, 2, 1.5), rate=2e-3, warmup=200, hold=0.5),
 }

@@ -1,6 +1,6 @@
 """Memory of recording: the peak against what is kept, and what keeping only the residual stream costs in time.
 
-    python -m tests.bench.bench_memory [--quick]
+python -m tests.bench.bench_memory [--quick]
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ print(peak - before, sum(held.values()), plan_trace(pair.ours, {length}).peak)
 
 
 def peak(make: str, length: int) -> None:
-    done = subprocess.run([sys.executable, "-c", MEASURE.format(make=make, length=length)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE.format(make=make, length=length)], capture_output=True, text=True
+    )
     if done.returncode:
         raise SystemExit(done.stderr)
     measured, kept, planned = map(int, done.stdout.split())

@@ -1,6 +1,6 @@
 """Recording everything against transformers' plain sdpa forward, which records nothing: same weights, one thread.
 
-    python -m tests.bench.bench_record [--quick]
+python -m tests.bench.bench_record [--quick]
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ class Ratio:
         return self.ours / self.theirs
 
 
-def interleave(ours: Callable[[], object], theirs: Callable[[], object], *, seconds: float = 4.0, least: int = 5) -> Ratio:
+def interleave(
+    ours: Callable[[], object], theirs: Callable[[], object], *, seconds: float = 4.0, least: int = 5
+) -> Ratio:
     """Run both in turn for about ``seconds``, at least ``least`` times each after one warm-up; their medians."""
     ours(), theirs()
     mine: list[float] = []

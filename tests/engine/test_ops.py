@@ -62,8 +62,10 @@ def test_embed_looks_rows_up():
     ],
 )  # fmt: skip
 def test_embedding_scale_is_rounded_to_the_dtype(d_model, dtype, factor):
-    one = torch.ones(1, 1, 2, dtype=dtype)
-    assert ScaleEmbedding(math.sqrt(d_model)).run(info(dtype), one).tolist() == [[[factor, factor]]]
+    x = torch.arange(1, 65, dtype=dtype).view(1, 1, 64) / 8
+    out = ScaleEmbedding(math.sqrt(d_model)).run(info(dtype), x)
+    assert out.tolist() == (x.double() * factor).to(dtype).tolist()
+    assert out[0, 0, 7].item() == factor  # 1 · √d_model
 
 
 def test_learned_positions_look_rows_up_and_padding_takes_row_0():

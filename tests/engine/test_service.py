@@ -43,7 +43,10 @@ class Engine:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "engine.service"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-m", "engine.service"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         self.count = 0
 
@@ -109,7 +112,11 @@ def test_a_whole_conversation(engine: Engine, folder: Path, tmp_path: Path) -> N
 
 
 def test_a_failed_request_is_one_line_and_the_engine_goes_on(engine: Engine, folder: Path) -> None:
-    for params in ({"model": "/no/such"}, {"model": str(folder), "prompt": "text"}, {"model": str(folder), "prompt": []}):
+    for params in (
+        {"model": "/no/such"},
+        {"model": str(folder), "prompt": "text"},
+        {"model": str(folder), "prompt": []},
+    ):
         header, _ = engine.answer(engine.send("open", **params))
         assert not header["ok"]
         assert "\n" not in header["error"]["message"]

@@ -302,7 +302,9 @@ def test_after_given_positions_it_goes_on_from_the_last(tiny):
     model = tiny(**GPT2)
     ids = random_ids(model.config, 6)
     whole = trace(model, ids, positions=[3, 4, 5, 6, 7, 8])
-    split = extend(model, trace(model, ids[:4], positions=[3, 4, 5, 6]), ids[4:])
+    split = trace(model, ids[:3], positions=[3, 4, 5])
+    for start, stop in ((3, 4), (4, 6)):
+        split = extend(model, split, ids[start:stop])
     assert split["positions"].tolist() == [[3, 4, 5, 6, 7, 8]]
     assert_same(split, whole)
 

@@ -65,6 +65,7 @@ async def running(
             await until(pilot, lambda: main_of(app).trace is not None)
             await settled(pilot)
         yield app, pilot
+        assert main_of(app).faults == []
     if app.client is not None:
         await app.client.close()
     await asyncio.sleep(0)

@@ -12,7 +12,15 @@ from rich.cells import cell_len
 from tui.state.block import EVERYTHING
 from tui.widgets.heatmap import Heatmap
 
-SIZES = [(80, 24), (160, 45), (60, 20), (400, 120)]
+DARK, LIGHT = "layerstep-dark", "layerstep-light"
+LOOKS = [
+    ((80, 24), DARK),
+    ((80, 24), LIGHT),
+    ((160, 45), DARK),
+    ((160, 45), LIGHT),
+    ((60, 20), DARK),
+    ((400, 120), LIGHT),
+]
 SITES = [
     "tokens", "positions", "embed", "rotary_cos", "blocks.0.ln1.scale", "blocks.0.attn.q", "blocks.0.attn.cache_k",
     "blocks.0.attn.scores", "blocks.1.attn.masked", "blocks.1.attn.pattern", "blocks.1.attn.z", "blocks.1.attn.result",
@@ -20,8 +28,7 @@ SITES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("theme", ["layerstep-dark", "layerstep-light"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "theme"), LOOKS)
 async def test_every_view_fills_the_screen_exactly(size: tuple[int, int], theme: str) -> None:
     async with running(size=size, theme=theme) as (app, pilot):
         for site in SITES:
@@ -34,6 +41,24 @@ async def test_every_view_fills_the_screen_exactly(size: tuple[int, int], theme:
             assert f"step {main_of(app).here[1].step + 1}/" in lines[0]
             if size[0] >= 80:
                 assert any("▌" in line and name in line for line in lines), "the cursor's step is visible in the tree"
+
+
+async def test_the_cursor_stays_in_sight_however_far_it_jumps() -> None:
+    async with running(size=(80, 24), engine=FakeEngine(layers=4)) as (app, pilot):
+        trace = main_of(app).here[0]
+        for site in (
+            "blocks.3.attn.pattern",
+            "tokens",
+            "blocks.1.resid_post",
+            "probs",
+            "blocks.0.attn.z",
+            "blocks.3.attn.z",
+        ):
+            await go(app, pilot, site)
+            assert any("▌" in line and trace.by_site[site].name in line for line in text_of(app)), site
+        await pilot.press("slash")
+        await settled(pilot)
+        assert any("▌ blocks.3.attn.z" in line for line in text_of(app))
 
 
 async def test_attention_at_80_by_24() -> None:

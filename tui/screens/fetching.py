@@ -40,6 +40,7 @@ class Fetching(_Base):
     cursor: Cursor | None
     trouble: str
     _asked: dict[str, object]
+    faults: list[Exception]
 
     if TYPE_CHECKING:
 
@@ -225,7 +226,11 @@ class Fetching(_Base):
         """Run ``work`` in its lane; what ran there before is cancelled."""
 
         async def run() -> None:
-            await work()
+            try:
+                await work()
+            except Exception as fault:  # a mistake of ours is a dialog too, never a dead app
+                self.faults.append(fault)
+                self.tell("a fault in layerstep, please report it", f"{type(fault).__name__}: {fault}")
 
         self.run_worker(run, name=lane, group=lane, exclusive=True)  # type: ignore[arg-type]
 

@@ -53,6 +53,7 @@ class MainScreen(Walking, Asking, Fetching, Screen[None]):
         self.why_wanted: bool | None = None
         self.trouble = ""
         self._asked: dict[str, object] = {}
+        self.faults: list[Exception] = []
 
     def compose(self) -> ComposeResult:
         """The frame; it is whole before the engine answers."""

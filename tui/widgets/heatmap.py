@@ -99,7 +99,7 @@ class Heatmap(PlaneView):
             left = col if col < left and not fresh else col - width + 1 if not fresh else col - width // 2
             x = left * self._width
         if (x, y) != tuple(self.scroll_offset):
-            self.scroll_to(x=max(0, x), y=max(0, y), animate=False, immediate=True)
+            self.scroll_to(x=max(0, x), y=max(0, y), animate=False, force=True, immediate=True)
 
     def strip(self, y: int) -> Strip:
         plane, width = self.plane, self.room.width

@@ -59,7 +59,7 @@ class PassTree(LineView, can_focus=True):
             wanted = y - margin if y < top + margin else y - height + 1 + margin
             if abs(wanted - top) > height:
                 wanted = y - height // 2
-            self.scroll_to(y=max(0, wanted), animate=False, immediate=True)
+            self.scroll_to(y=max(0, wanted), animate=False, force=True, immediate=True)
 
     def strip(self, y: int) -> Strip:
         width, place = self.room.width, y + self.scroll_offset.y

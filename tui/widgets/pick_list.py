@@ -48,7 +48,8 @@ class PickList(LineView, can_focus=False):
         """Other entries."""
         self.choices, self.at = choices, max(0, min(at, len(choices) - 1))
         self.virtual_size = Size(self.room.width, len(choices))
-        self._follow()
+        if not 0 <= self.at - self.scroll_offset.y < self.room.height:  # a new list: its cursor in the middle
+            self.scroll_to(y=max(0, self.at - self.room.height // 2), animate=False, force=True, immediate=True)
         self.forget()
 
     def move(self, by: int) -> None:
@@ -66,7 +67,9 @@ class PickList(LineView, can_focus=False):
     def _follow(self) -> None:
         height, top = max(1, self.room.height), self.scroll_offset.y
         if not top <= self.at < top + height:
-            self.scroll_to(y=self.at if self.at < top else self.at - height + 1, animate=False, immediate=True)
+            self.scroll_to(
+                y=self.at if self.at < top else self.at - height + 1, animate=False, force=True, immediate=True
+            )
 
     def strip(self, y: int) -> Strip:
         width, place = self.room.width, y + self.scroll_offset.y

@@ -131,7 +131,7 @@ class RowsView(PlaneView):
         height = max(1, self.room.height - self.HEADING)
         row, top = self.cell[0], self.scroll_offset.y
         if row < top or row >= top + height:
-            self.scroll_to(y=max(0, row - height // 2), animate=False, immediate=True)
+            self.scroll_to(y=max(0, row - height // 2), animate=False, force=True, immediate=True)
 
     def on_click(self, event: object) -> None:
         """A click on a row picks it."""

@@ -63,7 +63,7 @@ class WhyPane(LineView, can_focus=True):
         old = self._state[0]
         self._state = state
         if old is None or plane is None or old.step is not plane.step:
-            self.scroll_to(y=0, animate=False, immediate=True)
+            self.scroll_to(y=0, animate=False, force=True, immediate=True)
         self._lay_out()
 
     def on_resize(self) -> None:
