@@ -110,7 +110,7 @@ class ModelConfig:
             "d_head": self.d_head,
             "d_mlp": self.d_mlp,
             "d_vocab": self.d_vocab,
-            "d_rot": self.d_head // 2,
+            "d_rot": self.d_head,
             "scale": 1,
         }
 

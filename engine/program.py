@@ -216,7 +216,7 @@ class _Builder:
             x = self.step("embed_scaled", STREAM, ScaleEmbedding(sqrt(c.d_model)), x)
         if c.positions == "rotary":
             for function in ("cos", "sin"):
-                table = RotaryTable(function, c.d_head, c.rotary_theta)
+                table = RotaryTable(function, c.rotary_style, c.d_head, c.rotary_theta)
                 self.step(f"rotary_{function}", ("batch", "pos", "d_rot"), table, "positions")
         if c.positions == "learned":
             rows = {"pos_embed.weight": (c.n_ctx, c.d_model)}

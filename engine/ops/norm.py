@@ -46,7 +46,7 @@ class LayerNorm(Op):
 
 @dataclass(frozen=True, slots=True)
 class RMSNorm(Op):
-    """y = x / √(mean(x²) + ε) · w, over d_model. (Zhang and Sennrich 2019, eq. 4)"""
+    """y = x / √(mean(x²) + ε) · w, over d_model, float32 but for w. (Zhang and Sennrich 2019, eq. 4)"""
 
     eps: float
     TEXT: ClassVar[Text] = Text(
@@ -60,7 +60,9 @@ class RMSNorm(Op):
     def run(
         self, info: PassInfo, x: Float[Tensor, "batch pos d_model"], weight: Float[Tensor, " d_model"]
     ) -> Float[Tensor, "batch pos d_model"]:
-        return F.rms_norm(x, weight.shape, weight, self.eps)
+        wide = at_least_float32(x)
+        norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)  # [batch pos 1]
+        return (wide * torch.rsqrt(norm.square() / x.shape[-1] + self.eps)).to(x.dtype) * weight
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 4 * prod(out)

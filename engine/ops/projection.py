@@ -126,7 +126,7 @@ class ProjectToHeads(Project):
         bias: Float[Tensor, " head*d_head"] | None = None,
     ) -> Float[Tensor, "batch pos head d_head"]:
         y = linear(x, weight, bias)  # [batch pos head*d_head]
-        return y.view(*x.shape[:-1], -1, self.d_head)
+        return y.view(y.shape[0], y.shape[1], -1, self.d_head)
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
         return f"{Project.numbers(self, reads, params, out)} = {out[-2]} heads of {out[-1]}"

@@ -22,7 +22,9 @@ def position_tables(c, positions: np.ndarray) -> Arrays:
         angle = np.empty((batch, n, c.d_head // 2))
         for b, p, i in np.ndindex(angle.shape):
             angle[b, p, i] = positions[b, p] * c.rotary_theta ** (-2 * i / c.d_head)
-        tables = {"rotary_cos": np.cos(angle), "rotary_sin": np.sin(angle)}
+        both = np.concatenate if c.rotary_style == "half" else lambda pair, _: np.stack(pair, -1).reshape(batch, n, -1)
+        cos, sin = np.cos(angle), np.sin(angle)
+        tables = {"rotary_cos": both((cos, cos), -1), "rotary_sin": both((-sin, sin), -1)}
     if c.positions == "sinusoidal":
         table = np.empty((batch, n, c.d_model))
         for b, p, j in np.ndindex(table.shape):
@@ -51,8 +53,9 @@ def forward(c, w: Mapping[str, np.ndarray], tokens: np.ndarray, tables: Arrays |
         return s[f"{name}.normalized"]
 
     def rotate(x: np.ndarray) -> np.ndarray:
-        turn = (s["rotary_cos"] + 1j * s["rotary_sin"])[:, :, None]  # [batch pos 1 d_head/2]
         half = c.d_head // 2
+        second = slice(half, None) if c.rotary_style == "half" else slice(1, None, 2)
+        turn = (s["rotary_cos"] + 1j * s["rotary_sin"])[:, :, None, second]  # [batch pos 1 d_head/2]
         a, b = (x[..., :half], x[..., half:]) if c.rotary_style == "half" else (x[..., ::2], x[..., 1::2])
         turned = (a + 1j * b) * turn
         out = np.empty_like(x)

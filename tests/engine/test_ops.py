@@ -95,17 +95,20 @@ def test_sinusoidal_positions_take_the_model_s_dtype():
 # ------------------------------------------------------------------------------------------------------ rotary
 
 
+@pytest.mark.parametrize("style", ["half", "interleaved"])
 @pytest.mark.parametrize("theta", [10_000.0, 500_000.0])
-def test_rotary_tables(theta):
+def test_rotary_tables(theta, style):
     places, d = [0, 1, 5, 100, 2047], 8
-    cos = RotaryTable("cos", d, theta).run(info(torch.bfloat16), positions(places))
-    sin = RotaryTable("sin", d, theta).run(info(torch.bfloat16), positions(places))
+    cos = RotaryTable("cos", style, d, theta).run(info(torch.bfloat16), positions(places))
+    sin = RotaryTable("sin", style, d, theta).run(info(torch.bfloat16), positions(places))
     assert cos.dtype is sin.dtype is torch.float32  # whatever the model's dtype
     for row, pos in enumerate(places):
         for i in range(d // 2):
             angle = pos * theta ** (-2 * i / d)
-            assert cos[0, row, i].item() == pytest.approx(math.cos(angle), abs=2e-4)
-            assert sin[0, row, i].item() == pytest.approx(math.sin(angle), abs=2e-4)
+            first, second = (i, i + d // 2) if style == "half" else (2 * i, 2 * i + 1)
+            for dim, sign in ((first, -1), (second, 1)):
+                assert cos[0, row, dim].item() == pytest.approx(math.cos(angle), abs=2e-4)
+                assert sin[0, row, dim].item() == pytest.approx(sign * math.sin(angle), abs=2e-4)
 
 
 def turned(x: Tensor, places: list[int], style: str, theta: float = 10_000.0) -> Tensor:
@@ -119,7 +122,7 @@ def turned(x: Tensor, places: list[int], style: str, theta: float = 10_000.0) ->
 
 def rotate(x: Tensor, places: list[int], style: str) -> Tensor:
     d, at = x.shape[-1], positions(places)
-    tables = [RotaryTable(function, d, 10_000.0).run(info(x.dtype), at) for function in ("cos", "sin")]
+    tables = [RotaryTable(function, style, d, 10_000.0).run(info(x.dtype), at) for function in ("cos", "sin")]
     return Rotate(style).run(info(x.dtype), x, *tables)
 
 

@@ -82,7 +82,7 @@ class PickList(LineView, can_focus=False):
     def _line(self, choice: Choice, here: bool, width: int) -> list[Segment]:
         inks = self.inks
         text, quiet = (inks.cursor, inks.cursor_muted) if here else (inks.text, inks.muted)
-        note = min(cells(choice.note), max(0, width // 2 - 2))
+        note = min(cells(choice.note), max(0, width // 2 - 2, width - cells(choice.text) - 6))
         return [
             Segment("▌ " if here else "  ", inks.accent),
             Segment(fit(choice.text, max(0, width - note - 4)), text),
