@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import ClassVar
 
@@ -13,6 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from engine.ops.base import Op, PassInfo, Shape, Text, at_least_float32
+
+
+@cache
+def _scalar(value: float, dtype: torch.dtype, device: torch.device) -> Float[Tensor, ""]:
+    """A number as a tensor; making one anew in every step costs more than the step's arithmetic."""
+    return torch.tensor(value, dtype=dtype, device=device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +68,10 @@ class RMSNorm(Op):
         self, info: PassInfo, x: Float[Tensor, "batch pos d_model"], weight: Float[Tensor, " d_model"]
     ) -> Float[Tensor, "batch pos d_model"]:
         wide = at_least_float32(x)
-        norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)  # [batch pos 1]
-        return (wide * torch.rsqrt(norm.square() / x.shape[-1] + self.eps)).to(x.dtype) * weight
+        size = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)  # [batch pos 1]
+        eps = _scalar(self.eps, wide.dtype, wide.device)
+        scale = torch.addcmul(eps, size, size, value=1 / x.shape[-1]).rsqrt_()  # [batch pos 1]
+        return (wide * scale).to(x.dtype).mul_(weight)
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 4 * prod(out)

@@ -46,6 +46,8 @@ def on_mount(self):
         last, cpu = time.perf_counter(), time.process_time()
         while True:
             await asyncio.sleep(0.001)
+            if self._exit:
+                return  # Textual waits for its input thread at the end
             now, used = time.perf_counter(), time.process_time()
             gaps.append((now - last, used - cpu))
             last, cpu = now, used
@@ -84,6 +86,13 @@ class Terminal:
                     return time.perf_counter() - self.started
         raise RuntimeError(f"it was not drawn: {self.output[-500:]!r}")
 
+    def drain(self, seconds: float) -> None:
+        """Read for a while, as a terminal does: a full pseudo-terminal would hold the program up."""
+        end = time.perf_counter() + seconds
+        while (left := end - time.perf_counter()) > 0:
+            if select.select([self.ours], [], [], left)[0]:
+                os.read(self.ours, 65536)
+
     def press(self, keys: bytes) -> None:
         os.write(self.ours, keys)
 
@@ -116,8 +125,7 @@ def walk() -> tuple[float, list[tuple[float, float]]]:
         there = terminal.until(lambda output: b"step 1/" in output, 60)
         for keys in [b"\x1b[C"] * 30 + [b"]", b"h", b"\x1b[A"] * 5:
             terminal.press(keys)
-            time.sleep(0.05)
-            select.select([terminal.ours], [], [], 0) and os.read(terminal.ours, 1 << 20)
+            terminal.drain(0.05)
         terminal.end()
         return there, [tuple(gap) for gap in json.loads(Path(report).read_text())]
 
