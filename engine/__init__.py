@@ -4,7 +4,8 @@
     t = trace(load_model("modern"), "The server crashed because the disk was full")
     t["blocks.2.attn.pattern"]
 
-The public names are imported when they are first used, so that ``import engine`` does not import torch.
+The public names are imported when they are first used, so that ``import engine`` does not import torch. The first
+one that needs torch settles how threads wait and how memory is kept for the process (`engine.runtime.prepare`).
 """
 
 from importlib import import_module
@@ -45,16 +46,20 @@ _HOME = {
     "trace": "recording",
 }
 
+_WITHOUT_TORCH = frozenset(["config", "errors", "sites", "text"])
+
 __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'engine' has no attribute {name!r}")
-    from engine.runtime import prepare
+    if _HOME[name] not in _WITHOUT_TORCH:
+        from engine.runtime import prepare
 
-    prepare()  # before torch is imported
-    return getattr(import_module(f"engine.{_HOME[name]}"), name)
+        prepare()  # before torch is imported
+    value = globals()[name] = getattr(import_module(f"engine.{_HOME[name]}"), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from engine.checkpoints.families import family_of
-from engine.checkpoints.folder import read_json
+from engine.checkpoints.lookup import find
+from engine.dtypes import dtype_name
 from engine.errors import AddressError, LayerstepError, PromptError
+from engine.jsontext import Json
 from engine.model import Model, load_model
 from engine.opening import open_trace
-from engine.ops.attention import Mask
 from engine.program import Step
 from engine.recording import trace
+from engine.runner import Watch
 from engine.samples import sample_folders
 from engine.sites import Address, Site, Span
+from engine.statistics import Statistics
 from engine.text import Token, display
-from engine.traces import Trace, dtype_name
-
-Json = dict[str, Any]
-Watch = Callable[[int, int, str], None]
+from engine.traces import Trace
 
 MAX_CELLS = 4 * 1024 * 1024
 """The largest window that is handed over, and the block in which statistics are taken."""
 
 
 class Session:
-    """One open trace, and the models that were loaded."""
+    """One open trace, and the model that was loaded last."""
 
     def __init__(self) -> None:
-        self._models: dict[tuple[str, str, str], Model] = {}
+        self._loaded: tuple[tuple[str, str, str], Model] | None = None
         self._trace: Trace | None = None
         self._statistics: dict[str, Json] = {}
 
@@ -64,10 +63,11 @@ class Session:
 
     def _model(self, params: Mapping[str, Any], watch: Watch) -> Model:
         key = (str(params.get("model") or "modern"), params.get("device") or "auto", params.get("dtype") or "auto")
-        if key not in self._models:
+        if self._loaded is None or self._loaded[0] != key:
             watch(0, 1, f"loading {display(key[0])}")
-            self._models = {key: load_model(key[0], device=key[1], dtype=key[2])}
-        return self._models[key]
+            self._loaded = None  # the one before need not be in memory beside it
+            self._loaded = key, load_model(key[0], device=key[1], dtype=key[2])
+        return self._loaded[1]
 
     def window(self, address: str) -> tuple[Json, memoryview]:
         """A part of a site as float32, with the statistics of the whole plane that it lies in."""
@@ -99,15 +99,16 @@ class Session:
         key = str(plane)
         if key not in self._statistics:
             step = self.trace.program.step(site.name)
-            masks = step is not None and isinstance(step.op, Mask)
-            self._statistics[key] = statistics(self.trace, plane, axes, whole, masks=masks)
+            told = Statistics.of(blocks(self.trace, plane, axes, whole))
+            self._statistics[key] = _told(told, masks=step is not None and step.op.hides)
         return self._statistics[key]
 
     def top(self, address: str, k: int) -> Json:
-        """The candidates after a position: ``logits[b=0,p=10]``."""
+        """The candidates after a position: ``logits[b=0,p=10]``; after the last one of all, or of the pass named."""
         place = Address.parse(address)
-        index = place.resolve(("batch", "pos", "d_vocab"), self.trace.shape("logits", place.at))
-        row, pos = index.get("batch", 0), index.get("pos", self.trace.length - 1)
+        shape = self.trace.shape("logits", place.at)
+        index = place.resolve(("batch", "pos", "d_vocab"), shape)
+        row, pos = index.get("batch", 0), index.get("pos", shape[1] - 1)
         if not isinstance(row, int) or not isinstance(pos, int):
             raise AddressError(f"{place}: candidates are those of one position; write e.g. logits[b=0,p=3]")
         if place.at:
@@ -120,20 +121,18 @@ class Session:
 
     def checks(self, site: str | None, watch: Watch) -> Json:
         """The invariants of one site's step, or of all steps."""
+        program, passes = self.trace.program, len(self.trace.passes)
+        names = [step.site.name for step in program.steps] if site is None else [program.site(site).name]
+        order = {name: i for i, name in enumerate(names)}
         rows: list[Json] = []
         for check in self.trace.iter_checks(site):
-            watch(len(rows), len(self.trace.program.steps), check.site)
-            row = check.to_json()
-            row["figure"] = check.figure if math.isfinite(check.figure) else None
-            rows.append(row)
+            watch(check.at * len(names) + order.get(check.site, 0), passes * len(names), check.site)
+            rows.append(check.to_json())
         return {"rows": rows}
 
     def models(self) -> Json:
-        rows = []
-        for name, folder in sample_folders().items():
-            raw = read_json(folder, "config.json")
-            rows.append({"name": name, "path": str(folder), "text": family_of(raw, name).config(raw, name).summary})
-        return {"rows": rows}
+        found = [find(name) for name in sample_folders()]
+        return {"rows": [{"name": f.path.name, "path": str(f.path), "text": f.config.summary} for f in found]}
 
     def save(self, path: Path, force: bool) -> Json:
         return {"path": str(path), "size": self.trace.save(path, force=force)}
@@ -240,46 +239,26 @@ def _length(index: int | Span | None, size: int) -> int:
     return size
 
 
-def statistics(trace: Trace, plane: Address, axes: tuple[str, ...], whole: tuple[int, ...], *, masks: bool) -> Json:
-    """min, max, mean, std, norm over the finite cells of a plane, and how many are not finite or masked.
-
-    Taken in float64 block by block along the first axis, so that a large plane is never whole in memory.
-    """
-    count = nonfinite = masked = 0
-    total = squares = 0.0
-    low, high = math.inf, -math.inf
-    for part in _blocks(trace, plane, axes, whole):
-        part = part.to(torch.float64)
-        finite = torch.isfinite(part)
-        hidden = int((part == -math.inf).sum()) if masks else 0
-        masked += hidden
-        nonfinite += part.numel() - int(finite.sum()) - hidden
-        values = part[finite]
-        if values.numel():
-            count += values.numel()
-            total += float(values.sum())
-            squares += float(values.square().sum())
-            low, high = min(low, float(values.min())), max(high, float(values.max()))
-    if not count:
-        return {"min": None, "max": None, "mean": None, "std": None, "norm": None, "count": 0,
-                "nonfinite": nonfinite, "masked": masked}  # fmt: skip
-    mean = total / count
-    spread = max(0.0, squares / count - mean * mean)
-    return {
-        "min": low,
-        "max": high,
-        "mean": mean,
-        "std": math.sqrt(spread),
-        "norm": math.sqrt(squares),
-        "count": count,
-        "nonfinite": nonfinite,
-        "masked": masked,
-    }
+def _told(stats: Statistics, *, masks: bool) -> Json:
+    """Statistics as an app gets them: −∞ is a masked cell where the step hides cells, else not finite like the rest."""
+    masked = stats.below if masks else 0
+    figures = dict.fromkeys(("min", "max", "mean", "std", "norm")) | stats.spread_to_json()
+    return figures | {"count": stats.finite, "nonfinite": stats.size - stats.finite - masked, "masked": masked}
 
 
-def _blocks(trace: Trace, plane: Address, axes: tuple[str, ...], whole: tuple[int, ...]) -> Iterable[Tensor]:
+def blocks(trace: Trace, plane: Address, axes: tuple[str, ...], whole: tuple[int, ...]) -> Iterator[Tensor]:
+    """A plane in parts of at most MAX_CELLS, so that a large one is never whole in memory."""
+    inner = math.prod(whole[1:])
     if not axes:
-        return [trace[plane]]
-    step = max(1, MAX_CELLS // max(1, math.prod(whole[1:])))
-    ranges = (Span(start, min(whole[0], start + step)) for start in range(0, whole[0], step))
-    return (trace[Address(plane.site, (*plane.index, (axes[0], span)), plane.at)] for span in ranges)
+        yield trace[plane]
+    elif inner > MAX_CELLS and len(axes) > 1:
+        for i in range(whole[0]):
+            yield from blocks(trace, _narrowed(plane, axes[0], i), axes[1:], whole[1:])
+    else:
+        step = max(1, MAX_CELLS // max(1, inner))
+        for start in range(0, whole[0], step):
+            yield trace[_narrowed(plane, axes[0], Span(start, min(whole[0], start + step)))]
+
+
+def _narrowed(plane: Address, axis: str, index: int | Span) -> Address:
+    return Address(plane.site, (*plane.index, (axis, index)), plane.at)

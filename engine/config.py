@@ -58,6 +58,8 @@ class ModelConfig:
     pad_token_id: int | None = None
 
     def __post_init__(self) -> None:
+        for f in dataclasses.fields(self):
+            _check(self.name, f.name, getattr(self, f.name), str(f.type))
         fill = object.__setattr__
         if self.n_kv_heads is None:
             fill(self, "n_kv_heads", self.n_heads)
@@ -128,8 +130,6 @@ class ModelConfig:
         missing = [key for key, f in fields.items() if f.default is dataclasses.MISSING and key not in data]
         if missing:
             raise ConfigError(f"{name}: field {missing[0]!r} is missing")
-        for key, value in data.items():
-            _check(name, key, value, str(fields[key].type))
         return cls(**data)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -10,21 +11,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.checkpoints.families import Family, family_of
-from engine.checkpoints.folder import TensorFiles, is_folder, open_tensors, read_json, shown
+from engine.checkpoints.families import Family
+from engine.checkpoints.folder import TensorFiles, open_tensors, shown
+from engine.checkpoints.lookup import Folder, find
 from engine.config import ModelConfig
+from engine.dtypes import ITEMSIZE, dtype_name
 from engine.errors import CheckpointError, DeviceError
 from engine.program import Program, build_program
-from engine.samples import sample_folder
 from engine.text import display
 from engine.tokenizer import Tokenizer
 
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEMSIZE}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,8 +62,8 @@ class Model:
         for name, weight in held.items():
             if (weight.dtype, weight.device) != (first.dtype, first.device) or not weight.is_floating_point():
                 raise CheckpointError(
-                    f"{config.name}: {name} is {_short(weight.dtype)} on {weight.device}; weights must be of one "
-                    f"floating-point dtype on one device, as {_short(first.dtype)} on {first.device}"
+                    f"{config.name}: {name} is {dtype_name(weight.dtype)} on {weight.device}; weights must be of one "
+                    f"floating-point dtype on one device, as {dtype_name(first.dtype)} on {first.device}"
                 )
         return cls(config, program, held, tokenizer, first.device, first.dtype)
 
@@ -76,31 +73,44 @@ def load_model(model: str | Path | Model, device: str = "auto", dtype: str = "au
 
     ``device``: auto, cpu, cuda, mps. ``dtype``: auto is the file's own; float16 is widened to float32 on a CPU,
     which has no float16 arithmetic worth having. Raises CheckpointError where the folder is missing, damaged or not
-    supported, and DeviceError where the machine lacks the device.
+    supported, and DeviceError where the machine lacks the device, or where a Model is given that is elsewhere or of
+    another dtype than asked for.
     """
-    if isinstance(model, Model):
-        return model
-    folder = sample_folder(str(model)) or Path(model)
-    if not is_folder(folder):
-        raise CheckpointError(
-            f"there is no sample model and no folder {shown(model)[:200]}; `layerstep models` lists the samples"
-        )
-    on = pick_device(device)
+    on = None if device == "auto" else pick_device(device)
     if dtype != "auto" and dtype not in DTYPES:
         raise DeviceError(f"dtype {display(dtype)!r} is not known; known are auto, {', '.join(DTYPES)}")
-    raw = read_json(folder, "config.json")
-    name = display(folder.resolve().name)
-    family = family_of(raw, name)
-    config = family.config(raw, name)
+    if isinstance(model, Model):
+        return _as_asked(model, on, DTYPES.get(dtype))
+    found, on = find(model), on or pick_device("auto")
+    folder, family, config = found.path, found.family, found.config
     with open_tensors(folder) as files:
         config, said = _settle_head(files, family, config)
         program = build_program(config)
         weights, report = _read_weights(files, family, program, on, DTYPES.get(dtype))
-    tokenizer = Tokenizer.load(folder) if (folder / "tokenizer.json").exists() else None
+    tokenizer = Tokenizer.load(folder) if os.path.lexists(folder / "tokenizer.json") else None
     if tokenizer is None:
         report = (*report, "no tokenizer.json: prompts are token ids")
     compute = next(iter(weights.values())).dtype
     return Model(config, program, weights, tokenizer, on, compute, str(folder), (*said, *report))
+
+
+def _as_asked(model: Model, device: torch.device | None, dtype: torch.dtype | None) -> Model:
+    """A loaded model as it is, where that is what was asked for."""
+    here = device is None or (device.type == model.device.type and device.index in (None, model.device.index))
+    if not here or dtype not in (None, model.dtype):
+        raise DeviceError(
+            f"{model.name} is loaded already, as {dtype_name(model.dtype)} on {model.device}, and stays so; "
+            "load it again from its folder"
+        )
+    return model
+
+
+def own_dtype(folder: Folder, device: str = "auto") -> torch.dtype:
+    """What a folder's model runs in unless a dtype is asked for, by the first of its weights."""
+    with open_tensors(folder.path) as files:
+        if not files.names:
+            raise CheckpointError(f"{shown(folder.path)}: the files hold no tensors")
+        return _compute_dtype(files.tensor(min(files.names)).dtype, pick_device(device))
 
 
 def pick_device(device: str) -> torch.device:
@@ -158,13 +168,13 @@ def _read_weights(
         native = _compute_dtype(stored.dtype, device)
         target = dtype or native
         if stored.dtype is not target:
-            key = f"{_short(stored.dtype)} to {_short(target)}"
+            key = f"{dtype_name(stored.dtype)} to {dtype_name(target)}"
             casts[key] = casts.get(key, 0) + 1
         weights[param] = stored.to(device, target)
     kinds = {w.dtype for w in weights.values()}
     if len(kinds) > 1:
         raise CheckpointError(
-            f"{where}: tensors of {' and '.join(sorted(map(_short, kinds)))} are mixed; choose one with --dtype"
+            f"{where}: tensors of {' and '.join(sorted(map(dtype_name, kinds)))} are mixed; choose one with --dtype"
         )
     report += [f"cast {count} tensors from {cast}" for cast, count in casts.items()]
     if "unembed.weight" not in program.params:
@@ -175,10 +185,6 @@ def _read_weights(
 def _compute_dtype(stored: torch.dtype, device: torch.device) -> torch.dtype:
     if not stored.is_floating_point or stored.itemsize == 1:
         raise CheckpointError(
-            f"weights of dtype {_short(stored)} are not supported; float32, bfloat16, float16, float64 are"
+            f"weights of dtype {dtype_name(stored)} are not supported; float32, bfloat16, float16, float64 are"
         )
     return torch.float32 if stored is torch.float16 and device.type == "cpu" else stored
-
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,11 +16,12 @@ from engine.config import ModelConfig
 from engine.errors import TraceFileError
 from engine.model import DTYPES, Model, load_model
 from engine.ops.base import PassInfo
-from engine.ops.mask import PADDING
+from engine.ops.kernels import CUDA_ONLY, KERNELS
+from engine.ops.mask import PADDING, is_dense
 from engine.program import Program, build_program
 from engine.text import Token, display, tokens_from_json
 from engine.tracefile import expect
-from engine.traces import Pass, Trace
+from engine.traces import Pass, Trace, fingerprint
 
 INPUTS = ("tokens", "positions", "key_positions")
 """What a pass cannot be without."""
@@ -44,6 +45,7 @@ def open_trace(path: str | Path, model: str | Path | Model | None = None) -> Tra
         entries = expect(header["passes"], list, f"{where}: passes")
         notices = tuple(display(expect(n, str, f"{where}: a notice")) for n in header["notices"])
         prompt = expect(header["prompt"], str, f"{where}: prompt")
+        recorded_with = expect(header["weights"], str, f"{where}: weights")
         program = build_program(config)
         names = _names(tensors, len(entries))
         passes = tuple(
@@ -58,11 +60,19 @@ def open_trace(path: str | Path, model: str | Path | Model | None = None) -> Tra
     if not _fits_together(config, passes, tokens):
         raise TraceFileError(f"{where}: its passes and tokens do not fit together; record the trace again")
     weights = None
+    label_of: Callable[[int], str] = lambda i: labels.get(i, f"‹id {i}›")  # noqa: E731
+
     if model is not None:
-        opened = load_model(model, dtype=header["dtype"])
+        opened = model if isinstance(model, Model) else load_model(model, device="cpu", dtype=header["dtype"])
         if replace(opened.config, name=config.name) != config:
             raise TraceFileError(f"{where}: it was recorded with another architecture than {opened.name}'s")
+        if (opened.dtype, opened.device.type) != (dtype, "cpu"):
+            raise TraceFileError(f"{where}: open it with a model of {header['dtype']} on the cpu")
+        if fingerprint(opened.weights) != recorded_with:
+            raise TraceFileError(f"{where}: it was recorded with other weights than {opened.name}'s")
         weights = opened.weights
+        if opened.tokenizer is not None:
+            label_of = opened.tokenizer.label
     return Trace(
         config,
         program,
@@ -70,9 +80,10 @@ def open_trace(path: str | Path, model: str | Path | Model | None = None) -> Tra
         passes,
         tokens,
         prompt=prompt,
-        label_of=lambda i: labels.get(i, f"‹id {i}›"),
+        label_of=label_of,
         notices=notices,
         source=str(path),
+        fingerprint=recorded_with,
     )
 
 
@@ -112,10 +123,13 @@ def _open_pass(
             raise TraceFileError(f"{where}: {display(name)} is {held}, but the config asks for {list(shape)} of {kind}")
     if missing := [name for name in INPUTS if name not in names]:
         raise TraceFileError(f"{where}: {missing[0]} of pass {at} is missing; record the trace again")
+    kernel = expect(entry["kernel"], str, f"{where}: kernel")
+    if kernel not in KERNELS:
+        raise ValueError(f"kernel {kernel[:40]!r} is not known")
     info = PassInfo(
         dtype,
-        expect(entry["dense"], bool, f"{where}: dense"),
-        expect(entry["kernel"], str, f"{where}: kernel"),
+        is_dense(tensors[f"key_positions@{at}"].tolist(), 0),
+        "auto" if kernel in CUDA_ONLY else kernel,
         {display(expect(name, str, f"{where}: ran")) for name in expect(entry["ran"], list, f"{where}: ran")},
     )
     given = {name: tensors[f"{name}@{at}"] for name in names if name in inputs}

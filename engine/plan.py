@@ -7,17 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from engine.errors import MemoryLimitError
+from engine.errors import AddressError, MemoryLimitError
 from engine.ops.base import Shape
 from engine.program import Program
 from engine.sites import Site
 
 Keep = str | Sequence[str]
 """``"all"``, ``"residual"``, or site patterns such as ``["blocks.*.attn.q"]``."""
-
-
-INPUT_BYTES = 8
-"""Ids and positions are int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +68,8 @@ def kept_sites(program: Program, keep: Keep) -> tuple[str, ...]:
     if keep == "residual":
         return program.edges
     patterns = [keep] if isinstance(keep, str) else list(keep)
+    if words := {"all", "residual"}.intersection(patterns):
+        raise AddressError(f"keep {min(words)!r} is a word of its own; give it alone, or give site patterns")
     for pattern in patterns:
         if not program.matching([pattern]):
             program.site(pattern)  # raises, naming what is near
@@ -94,13 +92,15 @@ def _plan_pass(
     wanted = kept_sites(program, keep)
     kept = set(wanted)
     shapes = {site.name: program.shape(site, sizes) for site in program.sites}
-    bytes_of: dict[str, int] = {site.name: prod(shapes[site.name]) * INPUT_BYTES for site in program.inputs}
+    bytes_of: dict[str, int] = {}
+    scratch: dict[str, int] = {}
     owner: dict[str, str] = {}
     for step in program.steps:
         name = step.site.name
         alias = step.op.alias([shapes[read] for read in step.reads])
         owner[name] = name if alias is None else owner.get(step.reads[alias], step.reads[alias])
         bytes_of[name] = 0 if alias is not None else prod(shapes[name]) * step.itemsize(itemsize)
+        scratch[name] = step.op.scratch([shapes[read] for read in step.reads], shapes[name], itemsize)
     rows = tuple(
         SitePlan(s.site, shapes[s.site.name], bytes_of[s.site.name], s.site.name in kept, s.on_path)
         for s in program.steps
@@ -109,14 +109,20 @@ def _plan_pass(
     return Plan(
         wanted,
         rows,
-        kept=sum(bytes_of[name] for name in held),
-        peak=_peak(program, kept, bytes_of, owner),
+        kept=sum(bytes_of.get(name, 0) for name in held),
+        peak=_peak(program, kept, bytes_of, scratch, owner),
         weights=program.n_params * itemsize,
         flops=program.flops(sizes),
     )
 
 
-def _peak(program: Program, kept: Collection[str], bytes_of: Mapping[str, int], owner: Mapping[str, str]) -> int:
+def _peak(
+    program: Program,
+    kept: Collection[str],
+    bytes_of: Mapping[str, int],
+    scratch: Mapping[str, int],
+    owner: Mapping[str, str],
+) -> int:
     """Walk the schedule and count what is alive after each step, shared storage once."""
     names: dict[str, int] = {}  # storage owner -> how many live names it has
     live = peak = 0
@@ -125,7 +131,7 @@ def _peak(program: Program, kept: Collection[str], bytes_of: Mapping[str, int], 
         if own in owner and not names.get(own):
             live += bytes_of[own]
         names[own] = names.get(own, 0) + 1
-        peak = max(peak, live)
+        peak = max(peak, live + scratch[step.site.name])
         for name in drops:
             if name in owner:
                 names[owner[name]] -= 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -16,12 +17,12 @@ from engine.errors import PromptError
 from engine.model import Model
 from engine.ops.base import PassInfo
 from engine.ops.kernels import KERNELS
-from engine.ops.mask import PADDING
+from engine.ops.mask import PADDING, is_dense
 from engine.plan import Keep, Plan, plan_pass, refuse_if_too_large
 from engine.runner import Watch, run
 from engine.runtime import available_memory
 from engine.text import Token, clean_prompt, display
-from engine.traces import Pass, Trace
+from engine.traces import Pass, Trace, fingerprint
 
 NEVER_REFUSED = 32 * 1024 * 1024
 """Bytes that a run may take without asking how much memory is free; asking takes longer than a small pass."""
@@ -51,7 +52,7 @@ def trace(
     KernelError, and Cancelled where ``watch`` does.
     """
     rows, text, notices = _tokenise(model, prompt, literal)
-    return _record(model, rows, text, notices, None, keep, kernel, positions, max_memory, watch)
+    return _record(model, rows, text, notices, None, [[]] * len(rows), keep, kernel, positions, max_memory, watch)
 
 
 def extend(
@@ -62,13 +63,22 @@ def extend(
         raise PromptError("a trace of a batch cannot be extended; trace each prompt alone")
     if not model.config.causal:
         raise PromptError(f"{model.name} looks both ways, so new tokens would change what earlier ones saw; trace anew")
-    if replace(before.config, name=model.name) != model.config or before.dtype is not model.dtype:
+    same = replace(before.config, name=model.name) == model.config and before.fingerprint == fingerprint(model.weights)
+    if not same or before.dtype is not model.dtype:
         raise PromptError(f"the trace is of another model, {display(before.config.name)}; extend it with its own")
-    rows = [_tokens_of_ids(model, tokens, before.tokens[0])]
-    if not rows[0]:
+    if before.device != model.device:
+        raise PromptError(f"the trace is on {before.device} and {model.name} on {model.device}; load it there")
+    ids = _ids(model.config, tokens)
+    if not ids:
         raise PromptError("there are no tokens to extend the trace with; give at least one")
+    if model.tokenizer is None:
+        whole, text = [*before.tokens[0], *map(_bare_token, ids)], before.prompt
+    else:  # a character may have begun in the pass before
+        whole = model.tokenizer.extend(before.tokens[0], ids)
+        text = model.tokenizer.decode(token.id for token in whole)
+    earlier, rows = [whole[: len(before)]], [whole[len(before) :]]
     kernel = before.passes[-1].info.kernel
-    return _record(model, rows, before.prompt, list(before.notices), before, keep, kernel, None, None, watch)
+    return _record(model, rows, text, list(before.notices), before, earlier, keep, kernel, None, None, watch)
 
 
 def plan_trace(model: Model, n_tokens: int, *, batch: int = 1, keep: Keep = "all") -> Plan:
@@ -82,6 +92,7 @@ def _record(
     text: str,
     notices: list[str],
     before: Trace | None,
+    earlier: list[list[Token]],
     keep: Keep,
     kernel: str,
     positions: Sequence[int] | None,
@@ -94,24 +105,20 @@ def _record(
     if start <= model.config.n_ctx:  # else it was said before
         notices += _check_length(model.config, start + length)
     for row in rows:
-        _check_ids(model.config, [token.id for token in row])
+        _ids(model.config, [token.id for token in row])
     sizes = model.config.axis_sizes(len(rows), length, start)
     plan = plan_pass(model.program, sizes, model.dtype.itemsize, keep)
     if max_memory is not None or plan.peak > NEVER_REFUSED:
         limit = available_memory(model.device) if max_memory is None else max_memory
         cheaper = plan_pass(model.program, sizes, model.dtype.itemsize, "residual") if keep != "residual" else None
         refuse_if_too_large(plan, cheaper, f"recording {len(rows)} × {length} tokens", limit)
-    given = _inputs(model, rows, before, positions)
-    dense = (
-        positions is None
-        and all(len(row) == length for row in rows)
-        and (before is None or before.passes[-1].info.dense)
-    )
+    places = _places(model, rows, before, positions)
+    given = _inputs(model, rows, places, before)
+    dense = is_dense(places, start) and (before is None or before.passes[-1].info.dense)
     info = PassInfo(model.dtype, dense, kernel)
     old = before.passes if before else ()
     tokens = tuple(
-        (*(before.tokens[i] if before else ()), *([_pad(model)] * (length - len(row))), *row)
-        for i, row in enumerate(rows)
+        (*old_row, *([_pad(model)] * (length - len(row))), *row) for old_row, row in zip(earlier, rows, strict=True)
     )
     began = time.perf_counter()
     kept = run(model.program, model.weights, given | _past(model, before, len(rows)), plan.wanted, info, watch)
@@ -138,25 +145,30 @@ def _past(model: Model, before: Trace | None, batch: int) -> dict[str, Tensor]:
     return {name: before.site(name.replace(".past_", ".cache_"), len(before.passes) - 1) for name in names}
 
 
-def _inputs(
+def _places(
     model: Model, rows: list[list[Token]], before: Trace | None, positions: Sequence[int] | None
-) -> dict[str, Int[Tensor, "batch pos"]]:
-    """tokens, positions and key_positions of a pass; padding, on the left, has position −1."""
+) -> list[list[int]]:
+    """Where each token stands; padding, on the left, has position −1."""
     start, length = before.length if before else 0, max(map(len, rows))
-    pad = _pad(model).id
-    ids = [[pad] * (length - len(row)) + [t.id for t in row] for row in rows]
     most = model.config.n_ctx - 1 if model.config.positions == "learned" else 2**31
     if positions is not None:
         fit = all(type(p) is int and 0 <= p <= most for p in positions)
         if len(rows) != 1 or len(positions) != length or not fit:
             raise PromptError(f"positions must be {length} numbers in 0…{most}, one for each token of one prompt")
-        places = [list(positions)]
-    else:
-        if before is not None and not before.passes[-1].info.dense:  # positions were given: go on from the last
-            start = int(before.passes[-1].given["key_positions"].max()) + 1
-            if start + length - 1 > most:
-                raise PromptError(f"the next positions, {start} and on, are beyond the {most + 1} of {model.name}")
-        places = [[PADDING] * (length - len(row)) + list(range(start, start + len(row))) for row in rows]
+        return [list(positions)]
+    if before is not None and not before.passes[-1].info.dense:  # positions were given: go on from the last
+        start = int(before.passes[-1].given["key_positions"].max()) + 1
+        if start + length - 1 > most:
+            raise PromptError(f"the next positions, {start} and on, are beyond the {most + 1} of {model.name}")
+    return [[PADDING] * (length - len(row)) + list(range(start, start + len(row))) for row in rows]
+
+
+def _inputs(
+    model: Model, rows: list[list[Token]], places: list[list[int]], before: Trace | None
+) -> dict[str, Int[Tensor, "batch pos"]]:
+    """tokens, positions and key_positions of a pass."""
+    pad, length = _pad(model).id, max(map(len, rows))
+    ids = [[pad] * (length - len(row)) + [t.id for t in row] for row in rows]
     ahead = model.device.type == "cuda"  # the host goes on at once: a plain copy would wait for the device
     tokens, here = (torch.tensor(x, dtype=torch.int64).to(model.device, non_blocking=ahead) for x in (ids, places))
     keys = here if before is None else torch.cat((before.passes[-1].given["key_positions"], here), dim=1)
@@ -165,11 +177,8 @@ def _inputs(
 
 def _tokenise(model: Model, prompt: Prompt, literal: bool) -> tuple[list[list[Token]], str, list[str]]:
     """Rows of tokens, the prompt as text, and what to tell the user about it."""
-    if isinstance(prompt, Tensor):
-        prompt = prompt.tolist()
-    if not isinstance(prompt, str | Sequence):
-        raise PromptError(NO_PROMPT)
-    one_prompt = isinstance(prompt, str) or not prompt or isinstance(prompt[0], int)
+    prompt = _plain(prompt)
+    one_prompt = isinstance(prompt, str) or not prompt or isinstance(prompt[0], Integral)
     batch: list[Any] = [prompt] if one_prompt else list(prompt)
     rows: list[list[Token]] = []
     texts: list[str] = []
@@ -187,8 +196,6 @@ def _tokenise(model: Model, prompt: Prompt, literal: bool) -> tuple[list[list[To
             raise PromptError(
                 "the prompt is empty and this model's tokenizer adds nothing to it; give at least one token"
             )
-    if not rows:
-        raise PromptError("there is no prompt in the list; give at least one")
     return rows, "\n".join(texts), notices
 
 
@@ -198,20 +205,34 @@ def _tokens_of_text(model: Model, text: str, literal: bool) -> list[Token]:
     return model.tokenizer.encode(text, literal=literal)
 
 
-def _tokens_of_ids(model: Model, ids: Sequence[int], after: Sequence[Token] = ()) -> list[Token]:
-    """Tokens of ids, their text spans and glyph groups counting on from the tokens before them."""
-    if not isinstance(ids, Sequence) or not all(type(i) is int for i in ids):
+def _tokens_of_ids(model: Model, prompt: object) -> list[Token]:
+    ids = _ids(model.config, prompt)
+    return model.tokenizer.extend([], ids) if model.tokenizer else [_bare_token(i) for i in ids]
+
+
+def _bare_token(i: int) -> Token:
+    """A token of a model without a tokenizer."""
+    return Token(i, b"", f"‹id {i}›", 0, 0)
+
+
+def _plain(prompt: object) -> Any:
+    """A tensor or an array as lists. Raises PromptError for what is no prompt at all."""
+    if hasattr(prompt, "tolist"):
+        prompt = prompt.tolist()
+    if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
         raise PromptError(NO_PROMPT)
-    _check_ids(model.config, ids)
-    if model.tokenizer is not None:
-        return model.tokenizer.extend(after, ids)[len(after) :]
-    return [Token(i, b"", f"‹id {i}›", 0, 0) for i in ids]
+    return prompt
 
 
-def _check_ids(config: ModelConfig, ids: Sequence[int]) -> None:
+def _ids(config: ModelConfig, prompt: object) -> list[int]:
+    """Token ids as plain numbers, each within the vocabulary."""
+    ids = _plain(prompt)
+    if isinstance(ids, str) or not all(isinstance(i, Integral) and not isinstance(i, bool) for i in ids):
+        raise PromptError(NO_PROMPT)
     for i in ids:
         if not 0 <= i < config.d_vocab:
             raise PromptError(f"token id {i} is outside 0…{config.d_vocab - 1}, the vocabulary of {config.name}")
+    return [int(i) for i in ids]
 
 
 def _check_length(config: ModelConfig, length: int) -> list[str]:

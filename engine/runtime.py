@@ -27,12 +27,18 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # glibc's malloc.h
 
 
 def prepare() -> None:
-    """Set how threads wait and how freed memory is kept. Called after torch is imported it does only the latter."""
+    """Set how threads wait and how freed memory is kept. Called after torch is imported it does only the latter.
+
+    Both hold for the whole process: freed memory stays with malloc, whoever freed it. A program that does not want
+    that sets GOMP_SPINCOUNT or OMP_WAIT_POLICY for the threads and any MALLOC_… variable or GLIBC_TUNABLES
+    (glibc.malloc.…) for the memory; then it is left as it is.
+    """
     if "torch" not in sys.modules and not os.environ.keys() & {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}:
         os.environ["GOMP_SPINCOUNT"] = SPIN
     _keep_freed_memory()
 
 
+@cache
 def _keep_freed_memory() -> None:
     """Let glibc keep what is freed instead of giving it back: fresh pages are the whole cost of keeping tensors."""
     asked = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(n.startswith("MALLOC_") for n in os.environ)

@@ -4,6 +4,7 @@ Frames go both ways: a 4-byte big-endian length, a JSON header of that length, t
 A request ``{"id", "run", "method", "params"}`` is answered by ``{"id", "run", "ok": true, "result", "bytes"}`` or by
 ``{"id", "run", "ok": false, "error": {"kind", "message"}}``. Events are ``hello`` (at once), ``ready`` (torch is
 there) and ``progress``. ``cancel`` is heard while another request runs; the end of the input ends the process.
+A number that is not finite is null.
 
 Only this module knows frames; what it answers with is the public API's, and nothing is computed here.
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from engine.errors import Cancelled, LayerstepError
+from engine.jsontext import Json, for_ourselves
 from engine.text import display
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
 MAX_HEADER = 16 * 1024 * 1024
 PROGRESS_SECONDS = 0.05
-Json = dict[str, Any]
 
 
 class Channel:
@@ -41,14 +42,20 @@ class Channel:
         self._lock = threading.Lock()
 
     def send(self, header: Json, payload: bytes | memoryview = b"") -> None:
-        if len(payload):
-            header = header | {"bytes": len(payload)}
-        text = json.dumps(header, allow_nan=False).encode()
+        self.write(encoded(header, payload), payload)
+
+    def write(self, text: bytes, payload: bytes | memoryview = b"") -> None:
+        """A frame whose header is encoded already."""
         with self._lock:
             self._out.write(struct.pack(">I", len(text)))
             self._out.write(text)
             self._out.write(payload)
             self._out.flush()
+
+
+def encoded(header: Json, payload: bytes | memoryview = b"") -> bytes:
+    """A frame's header as it is sent."""
+    return for_ourselves(header | {"bytes": len(payload)} if len(payload) else header).encode()
 
 
 def receive(source: BinaryIO) -> Json | None:
@@ -103,11 +110,15 @@ class Service:
         head = {"id": request.get("id"), "run": request.get("run")}
         try:
             result, payload = self._perform(request, self._watch(head))
-        except Exception as error:  # a failed request must not end the engine
-            self._channel.send(head | {"ok": False, "error": {"kind": kind_of(error), "message": line_of(error)}})
-        else:
-            self._channel.send(head | {"ok": True, "result": result}, payload)
-        self._cancelled.discard(request.get("id", -1))
+            text = encoded(head | {"ok": True, "result": result}, payload)
+        except BrokenPipeError:  # nobody listens any more
+            raise
+        except Exception as error:  # a failed request, or a result that cannot be said, must not end the engine
+            payload = b""
+            text = encoded(head | {"ok": False, "error": {"kind": kind_of(error), "message": line_of(error)}})
+        self._channel.write(text, payload)
+        if isinstance(head["id"], int):
+            self._cancelled.discard(head["id"])
 
     def _perform(self, request: Json, watch: Callable[[int, int, str], None]) -> tuple[Any, bytes | memoryview]:
         session, method, params = self._session, request.get("method"), request.get("params") or {}

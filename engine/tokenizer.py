@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +19,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from engine.errors import PromptError, TokenizerError
+from engine.checkpoints.folder import inside
+from engine.errors import CheckpointError, PromptError, TokenizerError
 from engine.pieces import scheme_of
 from engine.text import CONTINUATION, Origin, Token, grouped, label_of, label_of_text, refuse_long_prompt
 
@@ -64,7 +66,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Load from a model folder or from a `tokenizer.json`, with the settings that lie beside it."""
+        """Load from a model folder or from a `tokenizer.json`, with the settings that lie beside it.
+
+        Raises TokenizerError, or CheckpointError where one of the files is a link that leads out of the folder.
+        """
 
         def load() -> Tokenizer:
             file = Path(path) / "tokenizer.json" if Path(path).is_dir() else Path(path)
@@ -324,16 +329,21 @@ def _listed(value: object) -> Iterator[int]:
 
 
 def _read(file: Path, limit: int) -> bytes:
-    """The bytes of a file from outside: an ordinary file, and not an endless one."""
+    """The bytes of a file from outside: an ordinary file, not an endless one, and really in its folder.
+
+    A snapshot in Hugging Face's cache is links to ``../../blobs`` and so is refused, like its weights: which folders
+    around a model's own are to be trusted is not decided here, file by file.
+    """
     if not file.is_file():
         raise TokenizerError(f"there is no tokenizer at {file}; give a folder with a tokenizer.json")
+    file = inside(file.parent, file.name)
     if (size := file.stat().st_size) > limit:
         raise TokenizerError(f"{file} has {size:,} bytes, the limit is {limit:,}; is it the right file?")
     return file.read_bytes()
 
 
 def _read_settings(file: Path) -> dict[str, Any]:
-    if not file.exists():
+    if not os.path.lexists(file):
         return {}
     data = _read(file, _MAX_SETTINGS_BYTES)
     settings = _guarded(lambda: json.loads(data), f"{file} is not JSON")
@@ -346,7 +356,7 @@ def _guarded(call: Callable[[], T], what: str) -> T:
     """Call into the library, turning every way in which it fails into one line."""
     try:
         return call()
-    except TokenizerError:
+    except (TokenizerError, CheckpointError):
         raise
     except Exception as error:
         raise TokenizerError(f"{what}: {_reason(error)}") from None

@@ -31,6 +31,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar
 
+from engine.dtypes import dtype_name
 from engine.errors import TraceFileError
 from engine.text import display
 
@@ -96,6 +97,16 @@ def write(path: Path, header: Mapping[str, Any], tensors: Mapping[str, Tensor], 
     return size
 
 
+def check_target(path: Path, *, force: bool = False) -> None:
+    """Refuse a place that `write` could not write to, before there is anything to write. Raises TraceFileError."""
+    with _said(path, writing=True):
+        folder = _target(path, force)[0].parent
+        if not stat.S_ISDIR(folder.stat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
 def _target(path: Path, force: bool) -> tuple[Path, int | None]:
     """The file that ``path`` leads to, links followed, and its permissions where it is there to be replaced."""
     _check_path(path)
@@ -137,8 +148,8 @@ def _check_storable(path: Path, name: str, tensor: Tensor) -> None:
         raise TraceFileError(f"{where} has a name that safetensors cannot hold; give it another")
     if tensor.layout is not torch.strided or tensor.is_meta:
         raise TraceFileError(f"{where} is {'without data' if tensor.is_meta else 'sparse'}; make it dense")
-    if _dtype_name(tensor.dtype) not in _CODE:
-        raise TraceFileError(f"{where} is {_dtype_name(tensor.dtype)}; cast it to one of {', '.join(_CODE)}")
+    if dtype_name(tensor.dtype) not in _CODE:
+        raise TraceFileError(f"{where} is {dtype_name(tensor.dtype)}; cast it to one of {', '.join(_CODE)}")
     if tensor.ndim > _MAX_AXES:
         raise TraceFileError(f"{where} has {tensor.ndim} axes; at most {_MAX_AXES} can be stored")
 
@@ -153,7 +164,7 @@ def _laid_out(
     for name in sorted(stored, key=lambda name: -math.gcd(stored[name].nbytes, _ALIGN)):
         tensor = stored[name]
         end = position + tensor.nbytes
-        plan[name] = _Stored(_CODE[_dtype_name(tensor.dtype)], tuple(tensor.shape), position, end)
+        plan[name] = _Stored(_CODE[dtype_name(tensor.dtype)], tuple(tensor.shape), position, end)
         position = end
     ours = {
         "version": VERSION,
@@ -604,7 +615,3 @@ def _short(what: object) -> str:
 
 def _has_surrogates(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text)
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -72,6 +73,7 @@ class Trace:
         label_of: Callable[[int], str] | None = None,
         notices: tuple[str, ...] = (),
         source: str = "",
+        fingerprint: str = "",
     ) -> None:
         self.config = config
         self.program = program
@@ -82,8 +84,9 @@ class Trace:
         self.notices = notices
         self.source = source
         self._label_of = label_of
+        self._fingerprint = fingerprint
         self._derived: OrderedDict[tuple[str, int], Tensor] = OrderedDict()
-        self._without_weights: dict[int, set[str]] = {}
+        self._without_weights: list[set[str]] = []
 
     @property
     def device(self) -> torch.device:
@@ -92,6 +95,13 @@ class Trace:
     @property
     def dtype(self) -> torch.dtype:
         return self.passes[0].info.dtype
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells the weights that it was recorded with from others of the same architecture."""
+        if not self._fingerprint and self.weights is not None:
+            self._fingerprint = fingerprint(self.weights)
+        return self._fingerprint
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -121,10 +131,7 @@ class Trace:
             return self.stitched(site.name) if address.at is None else self.site(site.name, address.at)
         index = address.resolve(site.axes, self.shape(site.name, address.at))
         window = {axis: (i, i + 1) if isinstance(i, int) else _ends(i) for axis, i in index.items()}
-        if address.at is None and len(self.passes) > 1:
-            part = _narrow(self.stitched(site.name), site.axes, window)
-        else:
-            part = self.part(site.name, address.at or 0, window)
+        part = self._across(site.name, window) if address.at is None else self.part(site.name, address.at, window)
         return part[tuple(0 if isinstance(index.get(axis), int) else slice(None) for axis in site.axes)]
 
     def __contains__(self, name: object) -> bool:
@@ -155,22 +162,29 @@ class Trace:
 
     def stitched(self, name: str) -> Tensor:
         """A site over all passes: joined along positions, or along query rows where keys grow from pass to pass."""
-        site = self.program.site(name)
-        if len(self.passes) == 1:
-            return self.site(site.name, 0)
-        if "past" in site.axes:
-            return self.site(site.name, 0)
-        if "query" in site.axes:
-            step = self.program.step(site.name)
-            assert step is not None
-            parts = [
-                torch.nn.functional.pad(part, (0, self.length - part.shape[-1]), value=step.op.unseen)
-                for part in (self.site(site.name, at) for at in range(len(self.passes)))
-            ]
-            return torch.cat(parts, dim=site.axes.index("query"))
-        if "pos" in site.axes:
-            return torch.cat([self.site(site.name, at) for at in range(len(self.passes))], dim=site.axes.index("pos"))
-        return self.site(site.name, len(self.passes) - 1)
+        return self._across(self.program.site(name).name, {})
+
+    def _across(self, name: str, window: Window) -> Tensor:
+        """A part of a site over all passes; only the passes that it lies in are asked."""
+        axes = self.program.site(name).axes
+        grows = next((axis for axis in ("pos", "query") if axis in axes), None)
+        if grows is None or len(self.passes) == 1:  # keys and values: the last pass attends to all of them
+            return self.part(name, 0 if "past" in axes else len(self.passes) - 1, window)
+        start, stop = window.get(grows, (0, self.length))
+        own = {at: (max(start, p.start) - p.start, min(stop - p.start, p.length)) for at, p in enumerate(self.passes)}
+        own = {at: span for at, span in own.items() if span[0] < span[1]} or {0: (0, 0)}
+        part = self._with_later_keys if grows == "query" else self.part
+        parts = [part(name, at, {**window, grows: span}) for at, span in own.items()]
+        return torch.cat(parts, dim=axes.index(grows))
+
+    def _with_later_keys(self, name: str, at: int, window: Window) -> Tensor:
+        """A part of a site over (…, key) of one pass, filled up for the keys that the pass did not have yet."""
+        step = self.program.step(name)
+        assert step is not None
+        start, stop = window.get("key", (0, self.length))
+        had = self.sizes(at)["key"]
+        part = self.part(name, at, {**window, "key": (min(start, had), min(stop, had))})
+        return torch.nn.functional.pad(part, (0, stop - start - part.shape[-1]), value=step.op.unseen)
 
     def part(self, name: str, at: int, window: Window) -> Tensor:
         """A part of a site: only what it needs is computed. [the site's axes, narrowed to ``window``]
@@ -238,7 +252,13 @@ class Trace:
         if at == 0:
             shape = self.program.shape(self.program.site(name), self.sizes(0))
             return torch.empty(shape, device=self.device, dtype=self.dtype)
-        return self.site(name.replace(".past_", ".cache_"), at - 1)
+        cache = name.replace(".past_", ".cache_")
+        if self.kept(cache, at - 1):
+            return self.site(cache, at - 1)
+        step = self.program.step(cache)
+        assert step is not None
+        new = step.reads[1]  # what each pass appended; deriving it needs no earlier pass
+        return torch.cat([self.site(new, earlier) for earlier in range(at)], dim=1)
 
     def _derive(self, name: str, at: int) -> Tensor:
         p = self._pass(at)
@@ -252,24 +272,26 @@ class Trace:
         schedule = self.program.schedule((name,), known)
         needed = dict.fromkeys(read for step, _ in schedule for read in step.reads if read in known)
         given = {read: self.site(read, at) for read in needed}
-        tensor = run(self.program, self.weights or {}, given, (name,), replace(p.info, ran=set()))[name]
+        tensor = run(self.program, self.weights or {}, given, (name,), p.info.again())[name]
         self._remember(name, at, tensor)
         return tensor
 
     def _derivable(self, at: int) -> set[str]:
         """What can be had of a pass without weights."""
-        if at not in self._without_weights:
-            p = self._pass(at)
+        for i in range(len(self._without_weights), at + 1):
+            p = self._pass(i)
             past = {site.name for site in self.program.inputs if "past" in site.axes}
-            if at:
-                earlier = self._derivable(at - 1)
+            if i:
+                earlier = self._without_weights[i - 1]
                 past = {name for name in past if name.replace(".past_", ".cache_") in earlier}
-            self._without_weights[at] = self.program.derivable({*p.given, *p.kept, *past})
+            self._without_weights.append(self.program.derivable({*p.given, *p.kept, *past}))
         return self._without_weights[at]
 
     def _remember(self, name: str, at: int, tensor: Tensor) -> None:
+        if tensor.nbytes > DERIVED_BYTES:
+            return
         self._derived[name, at] = tensor
-        while len(self._derived) > 1 and sum(t.nbytes for t in self._derived.values()) > DERIVED_BYTES:
+        while sum(t.nbytes for t in self._derived.values()) > DERIVED_BYTES:
             self._derived.popitem(last=False)
 
     # -- what people ask ---------------------------------------------------------------------------------------
@@ -323,6 +345,7 @@ class Trace:
         header = {
             "config": self.config.to_json(),
             "dtype": dtype_name(self.dtype),
+            "weights": self.fingerprint,
             "prompt": self.prompt,
             "notices": list(self.notices),
             "tokens": [tokens_to_json(row) for row in self.tokens],
@@ -331,7 +354,6 @@ class Trace:
                 {
                     "start": p.start,
                     "length": p.length,
-                    "dense": p.info.dense,
                     "kernel": p.info.kernel,
                     "ran": sorted(p.info.ran),
                     "seconds": p.seconds,
@@ -355,6 +377,16 @@ class Trace:
             if "logits" in p.kept:
                 ids |= set(self.site("logits", at).topk(min(20, self.config.d_vocab), dim=-1).indices.unique().tolist())
         return {str(i): self.label(i) for i in sorted(ids)}
+
+
+def fingerprint(weights: Mapping[str, Tensor]) -> str:
+    """A checksum of a few numbers of every weight: another seed, or more training, gives another one."""
+    total = 0
+    for name in sorted(weights):
+        flat = weights[name].detach().flatten()
+        sample = flat[:: max(1, flat.numel() // 61)].to("cpu", torch.float64)
+        total = zlib.crc32(sample.numpy().tobytes(), zlib.crc32(name.encode(), total))
+    return f"{total:08x}"
 
 
 def _ends(span: Span) -> tuple[int, int]:

@@ -15,32 +15,32 @@ NO_EFFECT = frozenset(
         "_name_or_path",
         "architectures",
         "attention_dropout",
-        "bos_token_id",
         "dtype",
-        "eos_token_id",
         "initializer_range",
-        "max_position_embeddings",
-        "model_type",
-        "pad_token_id",
-        "pretraining_tp",
         "torch_dtype",
         "transformers_version",
         "use_cache",
     ]
 )
-"""Keys that do not change the forward pass, or that are read below."""
+"""Keys that do not change the forward pass; none of them is read."""
 
 USED = frozenset(
     [
         "attention_bias",
+        "bos_token_id",
+        "eos_token_id",
         "head_dim",
         "hidden_act",
         "hidden_size",
         "intermediate_size",
+        "max_position_embeddings",
         "mlp_bias",
+        "model_type",
         "num_attention_heads",
         "num_hidden_layers",
         "num_key_value_heads",
+        "pad_token_id",
+        "pretraining_tp",
         "rms_norm_eps",
         "rope_parameters",
         "rope_scaling",
@@ -49,6 +49,7 @@ USED = frozenset(
         "vocab_size",
     ]
 )
+"""Keys that are read: here, and ``model_type`` where the family is found."""
 
 NAMES = {
     "embed.weight": "model.embed_tokens.weight",

@@ -9,6 +9,8 @@ import click
 from engine.cli.options import DTYPES, json_option
 from engine.cli.options import command as make_command
 from engine.cli.streams import say, say_json
+from engine.config import ModelConfig
+from engine.dtypes import dtype_name
 
 
 @make_command(name="models", help="List the sample models; --inspect loads one and prints its config and load report.")
@@ -20,7 +22,7 @@ def command(folder: str | None, device: str, dtype: str, as_json: bool) -> int:
     if folder is not None:
         inspect(folder, device, dtype, as_json)
         return 0
-    from engine.cli.folders import find, traits
+    from engine.checkpoints.lookup import find
     from engine.cli.layout import columns
     from engine.samples import sample_folders
 
@@ -42,7 +44,6 @@ def command(folder: str | None, device: str, dtype: str, as_json: bool) -> int:
 def inspect(folder: str, device: str, dtype: str, as_json: bool) -> None:
     """Load a folder and say what is in it."""
     from engine import load_model
-    from engine.cli.folders import traits
     from engine.cli.layout import columns
     from engine.plan import human
 
@@ -53,7 +54,7 @@ def inspect(folder: str, device: str, dtype: str, as_json: bool) -> None:
         "folder": model.source,
         "parameters": model.program.n_params,
         "bytes": size,
-        "dtype": str(model.dtype).removeprefix("torch."),
+        "dtype": dtype_name(model.dtype),
         "device": str(model.device),
         "steps": len(model.program.steps),
         "tokenizer": vocabulary,
@@ -67,6 +68,14 @@ def inspect(folder: str, device: str, dtype: str, as_json: bool) -> None:
     say(*columns([[key, str(value)] for key, value in facts.items()]), "")
     say(*columns([[key, _value(value)] for key, value in model.config.to_json().items() if key != "name"]), "")
     say("load report", *(f"  {line}" for line in model.report or ("nothing to report",)))
+
+
+def traits(c: ModelConfig) -> str:
+    """The architecture in a line."""
+    heads = "MHA" if c.kv_heads == c.n_heads else "MQA" if c.kv_heads == 1 else f"GQA {c.n_heads}/{c.kv_heads}"
+    norm = f"{'LayerNorm' if c.norm == 'layer' else 'RMSNorm'} {c.norm_place}"
+    inner = {"silu": "SwiGLU", "gelu": "GEGLU", "gelu_tanh": "GEGLU", "relu": "ReGLU"} if c.gated else {}
+    return ", ".join([f"{c.positions} positions", norm, heads, f"{inner.get(c.activation, c.activation)} FFN"])
 
 
 def _value(value: object) -> str:

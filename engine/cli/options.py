@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 
 import click
 
+from engine.dtypes import ITEMSIZE
 from engine.text import MAX_PROMPT_BYTES, decode_bytes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 KERNELS = ("auto", "flash", "efficient", "cudnn", "math")
-DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 """The engine's own names, here without torch; a test holds them equal."""
+DTYPES = ("auto", *ITEMSIZE)
 
 DEFAULT_MODEL = "modern"
 ONLY_FOR_PROMPTS = ("keep", "kernel", "device", "dtype", "max_memory", "literal", "ids")

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from engine.cli.layout import columns
+from engine.dtypes import dtype_name
 from engine.errors import NotKeptError
 from engine.text import tokens_to_json
-from engine.traces import Candidate, Trace, dtype_name
+from engine.traces import Candidate, Trace
 
 CANDIDATES = 5
 
@@ -16,11 +17,8 @@ CANDIDATES = 5
 def lines(trace: Trace) -> Iterator[str]:
     """The overview as text."""
     c = trace.config
-    heads = f"{c.n_heads} heads" + (f", {c.kv_heads} kv" if c.kv_heads != c.n_heads else "")
     kernels = f" · sdpa:{'+'.join(trace.kernels)}" if trace.kernels else ""
-    yield (
-        f"{c.name} · {c.n_layers} layers · {heads} · d {c.d_model} · {trace.device} {dtype_name(trace.dtype)}{kernels}"
-    )
+    yield f"{c.name} · {c.summary} · {trace.device} {dtype_name(trace.dtype)}{kernels}"
     for row in trace.tokens:
         yield ""
         table = [[str(i), str(t.id), t.label, "" if t.origin == "text" else t.origin] for i, t in enumerate(row)]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from engine.dtypes import dtype_name
 from engine.sites import Address, Span
-from engine.traces import Trace, dtype_name
+from engine.statistics import Statistics
+from engine.traces import Trace
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -94,28 +95,10 @@ class Place:
         return replace(self, tensor=self.tensor[i], axes=tuple(rest), fixed=fixed, row=row)
 
     def stats(self) -> dict[str, Any]:
-        """How many numbers there are and are not finite, of each kind; of the finite ones min, max, mean, std, norm.
-
-        In float64 and block by block, as the app does it.
-        """
-        counts = dict.fromkeys(("size", "finite", "nan", "+inf", "-inf"), 0)
-        total = squares = 0.0
-        low, high = math.inf, -math.inf
-        for part in self.tensor.reshape(-1).split(BLOCK):
-            x = part.double()
-            finite = x[x.isfinite()]
-            counts["size"] += x.numel()
-            counts["finite"] += finite.numel()
-            counts["nan"] += int(x.isnan().sum())
-            counts["+inf"] += int((x == math.inf).sum())
-            counts["-inf"] += int((x == -math.inf).sum())
-            if finite.numel():
-                total, squares = total + float(finite.sum()), squares + float(finite.square().sum())
-                low, high = min(low, float(finite.min())), max(high, float(finite.max()))
-        if not (n := counts["finite"]):
-            return counts
-        std = math.sqrt(max(0.0, squares / n - (total / n) ** 2))
-        return {**counts, "min": low, "max": high, "mean": total / n, "std": std, "norm": math.sqrt(squares)}
+        """How many numbers there are and are not finite, of each kind; of the finite ones min, max, mean, std, norm."""
+        told = Statistics.of(self.tensor.reshape(-1).split(BLOCK))
+        counts = {"size": told.size, "finite": told.finite, "nan": told.nan, "+inf": told.above, "-inf": told.below}
+        return counts | told.spread_to_json()
 
     def to_json(self) -> dict[str, Any]:
         """The place with all its values, nested as its axes are."""

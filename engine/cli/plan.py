@@ -7,8 +7,7 @@ import click
 from engine.cli.options import DTYPES, json_option, keep_of
 from engine.cli.options import command as make_command
 from engine.cli.streams import say, say_json
-
-ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+from engine.dtypes import ITEMSIZE, dtype_name
 
 
 @make_command(name="plan", help="Print bytes per site, peak memory, weights and FLOPs of recording N tokens.")
@@ -21,17 +20,20 @@ ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 @json_option
 def command(model: str, tokens: int, batch: int, keep: tuple[str, ...], dtype: str, as_json: bool) -> int:
     wanted = keep_of(keep)
-    from engine.cli.folders import find
+    from engine.checkpoints.lookup import find
 
     folder = find(model)
     from engine import build_program
     from engine.cli.layout import columns
     from engine.plan import human, plan_pass
 
-    kind = folder.dtype() if dtype == "auto" else dtype
-    plan = plan_pass(build_program(folder.config), folder.config.axis_sizes(batch, tokens), ITEMSIZE[kind], wanted)
+    if dtype == "auto":
+        from engine.model import own_dtype
+
+        dtype = dtype_name(own_dtype(folder))
+    plan = plan_pass(build_program(folder.config), folder.config.axis_sizes(batch, tokens), ITEMSIZE[dtype], wanted)
     if as_json:
-        head = {"model": folder.config.name, "tokens": tokens, "batch": batch, "dtype": kind}
+        head = {"model": folder.config.name, "tokens": tokens, "batch": batch, "dtype": dtype}
         say_json(head | {"keep": wanted} | plan.to_json())
         return 0
     table: dict[tuple[object, ...], list[int]] = {}
@@ -44,7 +46,7 @@ def command(model: str, tokens: int, batch: int, keep: tuple[str, ...], dtype: s
         for (name, shape, state), sizes in table.items()
     ]
     shown = wanted if isinstance(wanted, str) else ", ".join(wanted)
-    say(f"{folder.config.name} · {batch} × {tokens} tokens · {kind} · keep {shown}", "")
+    say(f"{folder.config.name} · {batch} × {tokens} tokens · {dtype} · keep {shown}", "")
     say(*columns([["site", "shape", "×", "bytes each", ""], *rows], numbers=(2, 3)), "")
     totals = [["kept", human(plan.kept)], ["peak of the run", human(plan.peak)], ["weights", human(plan.weights)],
               ["work", flops(plan.flops)]]  # fmt: skip

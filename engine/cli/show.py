@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from engine.sites import Address
 
 if TYPE_CHECKING:
     from engine.cli.place import Place
+    from engine.traces import Trace
 
 MOST_VALUES = 4_000_000
 """More numbers than this are printed only with --full."""
@@ -55,9 +57,9 @@ def command(
         if address is not None:
             from engine.cli.place import Place
 
-            place = Place.find(trace, address)
             if as_json and not full:
-                refuse_if_huge(place)
+                refuse_if_huge(trace, Address.parse(address))
+            place = Place.find(trace, address)
             data = place.to_json() if as_json else {}
             lines = [] if as_json else place_lines(place, full)
         else:
@@ -76,18 +78,21 @@ def command(
     return 1 if failed else 0
 
 
-def refuse_if_huge(place: Place) -> None:
-    """JSON has no "…", so a tensor too large to be meant is refused."""
-    if place.tensor.numel() > MOST_VALUES:
-        raise LayerstepError(
-            f"{place.address} has {place.tensor.numel()} values; name a part of it, or print all of them with --full"
-        )
+def refuse_if_huge(trace: Trace, address: Address) -> None:
+    """JSON has no "…", so a tensor too large to be meant is refused, before it is computed."""
+    site = trace.program.site(address.site)
+    shape = trace.shape(site.name, address.at)
+    sizes = dict(zip(site.axes, shape, strict=True))
+    for axis, chosen in address.resolve(site.axes, shape).items():
+        sizes[axis] = 1 if isinstance(chosen, int) else (chosen.stop or 0) - (chosen.start or 0)
+    values = math.prod(sizes.values())
+    if values > MOST_VALUES:
+        raise LayerstepError(f"{address} has {values:,} values; name a part of it, or print all of them with --full")
 
 
 def place_lines(place: Place, full: bool) -> list[str]:
     """An address with its op, its statistics and its numbers."""
     from engine.cli.tables import tensor_lines
-    from engine.ops.attention import Mask
 
     step = place.trace.program.step(place.address.site)
     if not place.axes:
@@ -98,7 +103,7 @@ def place_lines(place: Place, full: bool) -> list[str]:
         width = max(20, shutil.get_terminal_size().columns)
         lines = [
             f"{place.address} · {shape} · {place.dtype}",
-            _stats(place.stats(), step is not None and isinstance(step.op, Mask)),
+            _stats(place.stats(), step is not None and step.op.hides),
             "",
         ]
         lines += [*tensor_lines(place, width, full), ""]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
-import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from engine.errors import LayerstepError
+from engine.jsontext import for_anyone
 from engine.text import display
 
 
@@ -36,8 +34,8 @@ def say(*lines: str) -> None:
 
 
 def say_json(data: object) -> None:
-    """Print a result as JSON (RFC 8259); NaN and ±∞ are the strings of `plain`."""
-    _write(json.dumps(plain(data), allow_nan=False) + "\n")
+    """Print a result as JSON (RFC 8259); NaN and ±∞ are strings."""
+    _write(for_anyone(data) + "\n")
 
 
 def say_error(*lines: str, prefix: str = "layerstep: ") -> None:
@@ -51,19 +49,6 @@ def say_error(*lines: str, prefix: str = "layerstep: ") -> None:
 def say_notices(*notices: str) -> None:
     """Print what the user should know, on stderr, each once."""
     say_error(*dict.fromkeys(notices), prefix="layerstep: note: ")
-
-
-def plain(value: Any) -> Any:
-    """JSON's own values: a float that is not finite becomes "NaN", "Infinity" or "-Infinity", a tuple a list."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {key: plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    if isinstance(value, str) and not value.isascii():  # a path may hold half a surrogate pair
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return value
 
 
 def flush() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ from engine.cli.options import command as make_command
 from engine.cli.options import json_option, model_option, recording_options
 from engine.cli.source import record
 from engine.cli.streams import say_error, say_json
-from engine.errors import TraceFileError
+from engine.dtypes import dtype_name
+from engine.tracefile import check_target
 
 
 @make_command(name="trace", help="Run PROMPT (or stdin) and save all that was recorded in FILE.")
@@ -23,7 +23,7 @@ from engine.errors import TraceFileError
 @recording_options
 @json_option
 def command(prompt: str | None, path: str, force: bool, as_json: bool, **options: Any) -> int:
-    check_output(path, force)
+    check_target(Path(path), force=force)  # before anything runs
     result = record(prompt, **options)
     size = result.save(Path(path), force=force)
     if as_json:
@@ -34,7 +34,7 @@ def command(prompt: str | None, path: str, force: bool, as_json: bool, **options
                 "model": result.config.name,
                 "tokens": result.length,
                 "device": str(result.device),
-                "dtype": str(result.dtype).removeprefix("torch."),
+                "dtype": dtype_name(result.dtype),
                 "kernels": list(result.kernels),
                 "kept": sorted({name for p in result.passes for name in p.kept}),
                 "seconds": sum(p.seconds for p in result.passes),
@@ -47,16 +47,3 @@ def command(prompt: str | None, path: str, force: bool, as_json: bool, **options
         kept = sum(len(p.kept) for p in result.passes)
         say_error(f"saved {path}: {result.length} tokens, {kept} tensors, {human(size)}")
     return 0
-
-
-def check_output(path: str, force: bool) -> None:
-    """Refuse, before anything runs, a place that cannot be written."""
-    folder = os.path.dirname(path) or "."
-    if os.path.isdir(path):
-        raise TraceFileError(f"{path} is a folder; name a file")
-    if not os.path.isdir(folder):
-        raise TraceFileError(f"the folder {folder} is not there; create it first")
-    if not os.access(folder, os.W_OK):
-        raise TraceFileError(f"the folder {folder} cannot be written to")
-    if os.path.lexists(path) and not force:
-        raise TraceFileError(f"{path} exists already; --force replaces it")

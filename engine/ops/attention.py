@@ -27,6 +27,11 @@ def per_query_head(kv: Float[Tensor, "batch pos kv_head d_head"], heads: int) ->
     return kv if kv.shape[2] == heads else kv.repeat_interleave(heads // kv.shape[2], dim=2)
 
 
+def score_scale(d_head: int) -> float:
+    """1/√d_head, by which scores are multiplied."""
+    return 1 / sqrt(d_head)
+
+
 @dataclass(frozen=True, slots=True)
 class Append(Op):
     """What a pass attends to: the keys (or values) of earlier passes, then its own."""
@@ -62,6 +67,7 @@ class Append(Op):
 class Scores(Op):
     """q kᵀ for every head, query and key, in float32."""
 
+    hides: ClassVar = True
     along: ClassVar = {"batch": ("batch", "batch"), "head": ("head", "kv_head"), "query": ("pos", None)}
     TEXT: ClassVar[Text] = Text(
         "Scores",
@@ -94,6 +100,7 @@ class Scale(Op):
     """score / √d_head. (Vaswani et al. 2017, section 3.2.1)"""
 
     d_head: int
+    hides: ClassVar = True
     along: ClassVar = SAME_CELLS
     TEXT: ClassVar[Text] = Text(
         "Scaled scores",
@@ -106,12 +113,7 @@ class Scale(Op):
     def run(
         self, info: PassInfo, scores: Float[Tensor, "batch head query key"]
     ) -> Float[Tensor, "batch head query key"]:
-        return scores * self.factor
-
-    @property
-    def factor(self) -> float:
-        """1/√d_head."""
-        return 1 / sqrt(self.d_head)
+        return scores * score_scale(self.d_head)
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
         return f"√d_head = √{self.d_head} = {sqrt(self.d_head):.4g}"
@@ -122,6 +124,7 @@ class Mask(Op):
     """−∞ where a query may not attend to a key."""
 
     causal: bool
+    hides: ClassVar = True
     along: ClassVar = {
         "batch": ("batch", "batch", "batch"),
         "head": ("head", None, None),
@@ -156,11 +159,7 @@ class Mask(Op):
         return scaled.masked_fill(~allowed[:, None], -torch.inf)
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        queries, keys = out[2:]
-        if not self.causal:
-            return f"{queries} queries × {keys} keys, all visible"
-        ahead = queries * (queries - 1) // 2
-        return f"{queries} queries × {keys} keys, {ahead} of {queries * keys} hidden"
+        return f"{out[2]} queries × {out[3]} keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +222,16 @@ class Attention(Op):
         mask = None
         if not (square or whole):
             mask = attention_mask(positions, key_positions, causal=self.causal)[:, None]  # [batch 1 query key]
-        return fused_attention(info, q, k, v, mask, is_causal=self.causal and square, scale=1 / sqrt(self.d_head))
+        return fused_attention(info, q, k, v, mask, is_causal=self.causal and square, scale=score_scale(self.d_head))
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return (4 * out[3] + 4) * out[0] * out[1] * out[2] * reads[1][1]
+
+    def scratch(self, reads: Sequence[Shape], out: Shape, itemsize: int) -> int:
+        batch, queries, keys = reads[0][0], reads[0][1], reads[1][1]
+        if batch == 1 and queries in (1, keys):
+            return 0
+        return batch * queries * keys * (1 + itemsize)  # a batch may be padded: the mask, and its form in the kernel
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
         return f"{out[2]} heads of {out[3]}: {out[1]} queries, {reads[1][1]} keys, √d_head = {sqrt(self.d_head):.4g}"

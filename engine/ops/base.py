@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -39,14 +39,19 @@ class PassInfo:
     """What the host knows of a pass; no tensor, so that nothing waits for the device.
 
     ``dense``: no padding, and positions count up from the first key without a gap, so that "may attend" is decided
-    by lengths alone. ``kernel``: the attention kernel that is asked for. ``ran``: the kernels that ran, noted by
-    the attention op.
+    by lengths alone. ``kernel``: the attention kernel that is asked for. ``ran``: the kernels that ran, and
+    ``choices``: which one for which shapes, noted by the attention op.
     """
 
     dtype: torch.dtype
     dense: bool = True
     kernel: str = "auto"
     ran: set[str] = field(default_factory=set)
+    choices: dict[object, tuple[str, bool]] = field(default_factory=dict)
+
+    def again(self) -> PassInfo:
+        """For running steps of the pass once more: what ran then stays as it was noted."""
+        return replace(self, ran=set(), choices={})
 
 
 class Op:
@@ -55,13 +60,15 @@ class Op:
     ``run`` takes the tensors that the step reads and then its weights, and returns a new tensor; it writes into
     none of them. ``along`` names the output axes that can be computed for a part alone, and for each the axis of
     each read that has to be narrowed (None: that read is needed whole). ``float32`` says that the result is float32
-    whatever the model's dtype, ``unseen`` what a cell holds for a key that a pass did not have yet.
+    whatever the model's dtype, ``unseen`` what a cell holds for a key that a pass did not have yet, and ``hides``
+    that −∞ there means "not to be attended to" and not that something went wrong.
     """
 
     TEXT: ClassVar[Text]
     along: ClassVar[Mapping[str, tuple[str | None, ...]]] = {}
     float32: ClassVar[bool] = False
     unseen: ClassVar[float] = -torch.inf
+    hides: ClassVar[bool] = False
 
     @property
     def text(self) -> Text:
@@ -81,8 +88,15 @@ class Op:
 
     def cost(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape, itemsize: int) -> Cost:
         """FLOPs and bytes moved for these shapes at ``itemsize`` bytes a number."""
-        touched = sum(prod(shape) for shape in (*reads, *params, out))
-        return Cost(self.flops(reads, params, out), touched * itemsize)
+        return Cost(self.flops(reads, params, out), self.touched(reads, params, out) * itemsize)
+
+    def touched(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        """Numbers read and written; none where the result is a tensor that is there already."""
+        return 0 if self.alias(reads) is not None else sum(prod(shape) for shape in (*reads, *params, out))
+
+    def scratch(self, reads: Sequence[Shape], out: Shape, itemsize: int) -> int:
+        """Bytes that it needs while it runs, beside what it reads and writes."""
+        return 0
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
         """The formula's symbols with this model's numbers, as text."""

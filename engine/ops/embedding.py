@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import torch
@@ -33,6 +34,9 @@ class Embed(Op):
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 0
+
+    def touched(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        return prod(reads[0]) + 2 * prod(out)  # the rows that are looked up, not the whole matrix
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
         return f"{out[-2]} of {params[0][0]} rows, d_model = {out[-1]}"
@@ -77,6 +81,9 @@ class LearnedPositions(Op):
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 0
+
+    def touched(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        return prod(reads[0]) + 2 * prod(out)  # the rows that are looked up, not the whole matrix
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
         return f"{out[-2]} of {params[0][0]} rows, d_model = {out[-1]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from math import isfinite
 
 import torch
@@ -21,7 +22,7 @@ BACKENDS = {
     "math": SDPBackend.MATH,
 }
 KERNELS = ("auto", *BACKENDS)
-_CHOICES: dict[tuple[object, ...], tuple[str, bool]] = {}
+CUDA_ONLY = ("efficient", "cudnn")
 _NAMES = {int(backend.value): name for name, backend in BACKENDS.items()}
 
 
@@ -42,26 +43,24 @@ def fused_attention(
     """
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # [batch head pos d_head]
     group = q.shape[1] // k.shape[1]
-    key = (info.kernel, q.device, q.dtype, q.shape, k.shape, None if mask is None else mask.shape, is_causal)
-    choice = _CHOICES.get(key)
+    key = (q.shape, k.shape, mask is None, is_causal)
+    choice = info.choices.get(key)
     if choice is None:
-        choice = _CHOICES[key] = _choose(info.kernel, q, k, mask, is_causal)
+        choice = info.choices[key] = _choose(info.kernel, q, k, mask, is_causal)
     name, repeat = choice
     if repeat:
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-    gqa = group > 1 and not repeat
+    forced = None if info.kernel == "auto" else BACKENDS[name]
     if name == "flash" and q.is_cpu and not (_is_finite(q) and _is_finite(k)):
         # torch's CPU kernel may turn a NaN or infinite score into zeros; the plain one keeps it visible.
-        info.ran.add("math")
-        with sdpa_kernel(SDPBackend.MATH):
-            z = scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=gqa)
-        return z.transpose(1, 2)
+        if forced is not None:
+            raise KernelError("kernel 'flash' on the cpu loses NaN and ∞, and this pass has them; use auto or math")
+        name, forced = "math", SDPBackend.MATH
     info.ran.add(name)
-    if info.kernel == "auto":
-        z = scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=gqa)
-    else:
-        with sdpa_kernel(BACKENDS[name]):
-            z = scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=gqa)
+    with nullcontext() if forced is None else sdpa_kernel(forced):
+        z = scaled_dot_product_attention(
+            q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=group > 1 and not repeat
+        )
     return z.transpose(1, 2)  # [batch pos head d_head]
 
 
@@ -86,7 +85,7 @@ def _choose(kernel: str, q: Tensor, k: Tensor, mask: Tensor | None, is_causal: b
     if kernel == "auto":
         name = ask(repeat=False)
         return (name, False) if name != "math" or group == 1 else (ask(repeat=True), True)
-    if q.device.type == "cpu" and kernel in ("efficient", "cudnn"):
+    if q.device.type == "cpu" and kernel in CUDA_ONLY:
         raise KernelError(f"kernel {kernel!r} runs on CUDA only and this model is on the cpu; use flash, math or auto")
     reasons: list[str] = []
     for repeat in (False, True) if group > 1 else (False,):

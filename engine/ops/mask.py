@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 PADDING = -1
 """The position of a token that is only padding."""
+
+
+def is_dense(positions: Sequence[Sequence[int]], start: int) -> bool:
+    """Whether every row counts up from ``start`` without padding or gap, so that lengths alone say who may attend."""
+    return all(list(row) == list(range(start, start + len(row))) for row in positions)
 
 
 def attention_mask(

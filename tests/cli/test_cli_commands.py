@@ -40,16 +40,17 @@ def test_nothing_is_replaced_unless_asked(call: Call, tiny, tmp_path):
     file.write_text("mine")
     done = call("trace", PROMPT, "--model", tiny, "-o", file)
     assert (done.code, done.out) == (1, "")
-    assert "--force replaces it" in done.err
+    assert "exists already; choose another name, or replace it with force" in done.err
     assert file.read_text() == "mine"
     assert call("trace", PROMPT, "--model", tiny, "-o", file, "--force").code == 0
     assert open_trace(file).prompt == PROMPT
     assert os.listdir(tmp_path) == ["a"]
 
 
-@pytest.mark.parametrize("path", ["nowhere/a", "", "a/b"])
+@pytest.mark.parametrize("path", ["nowhere/a", "", "a/b", "x" * 300])
 def test_places_that_cannot_be_written(call: Call, tiny, tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("engine.cli.trace.record", lambda *a, **o: pytest.fail("it ran"))
     (tmp_path / "a").touch()
     done = call("trace", PROMPT, "--model", tiny, "-o", path)
     assert (done.code, done.out) == (1, "")
@@ -100,6 +101,14 @@ def test_models_lists_the_samples(call: Call, tiny, monkeypatch):
     monkeypatch.setattr("engine.samples.ROOTS", ())
     assert call("models").out == "no sample models are installed\n"
     assert call("models", "--json").json == {"models": []}
+
+
+def test_a_long_name_is_one_short_line(call: Call):
+    for command in (["plan", "-n", 4], ["show", "dog", "--model"], ["models", "--inspect"]):
+        done = call(*command, "x" * 5000)
+        assert done.code == 1
+        assert done.err.count("\n") == 1
+        assert len(done.err) < 250
 
 
 def test_models_inspects(call: Call, tiny):

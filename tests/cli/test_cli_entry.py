@@ -158,11 +158,9 @@ def test_debug_shows_the_traceback(call: Call, monkeypatch):
 
 
 def test_names_kept_without_torch_are_the_engines():
-    from engine.model import DTYPES
     from engine.ops.kernels import KERNELS
 
     assert options.KERNELS == KERNELS
-    assert options.DTYPES[1:] == tuple(DTYPES)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from calls import Call, write_model
 
-from engine import load_model, trace
+from engine import extend, load_model, open_trace, trace
 from engine.text import cells
 
 PROMPT = "The server crashed because the disk was full"
@@ -91,6 +91,30 @@ def test_statistics_are_the_tensors(call: Call, tiny, recorded, monkeypatch):
     expected = [finite.min(), finite.max(), finite.mean(), finite.std(correction=0), finite.norm()]
     got = torch.tensor([stats[key] for key in ("min", "max", "mean", "std", "norm")], dtype=torch.float64)
     torch.testing.assert_close(got, torch.stack(expected))
+
+
+def test_json_of_a_huge_tensor_is_refused_before_it_is_computed(call: Call, tiny, monkeypatch):
+    monkeypatch.setattr("engine.cli.show.MOST_VALUES", 50)
+    size = len(trace(load_model(tiny), PROMPT)) ** 2
+    with monkeypatch.context() as patch:
+        patch.setattr("engine.traces.Trace.__getitem__", lambda *a: pytest.fail("it was computed"))
+        done = call("show", PROMPT, "--model", tiny, "--at", "blocks.0.attn.masked[h=1]", "--json")
+    assert (done.code, done.out) == (1, "")
+    assert f"has {size} values" in done.err
+    assert call("show", PROMPT, "--model", tiny, "--at", "blocks.0.attn.masked[h=1,q=1:3]", "--json").code == 0
+    assert call("show", PROMPT, "--model", tiny, "--at", "blocks.0.attn.masked[h=1]", "--json", "--full").code == 0
+
+
+@pytest.mark.parametrize("site", ["scores", "masked"])
+def test_hidden_cells_are_masked_and_not_wrong(call: Call, tmp_path, site):
+    folder = write_model(tmp_path / "m")
+    file = tmp_path / "t.safetensors"
+    assert call("trace", "a", "--model", folder, "-o", file).code == 0
+    longer = extend(load_model(folder), open_trace(file), [1])
+    longer.save(file, force=True)
+    done = call("show", file, "--model", folder, "--at", f"blocks.0.attn.{site}")
+    assert "4 of 16 masked" in done.out
+    assert "NOT FINITE" not in done.out
 
 
 def test_full_prints_what_is_left_out(call: Call, tiny):

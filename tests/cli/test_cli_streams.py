@@ -1,6 +1,7 @@
 """Streams that are closed, full, broken or dumb, and terminals that must get no foreign control byte."""
 
 import io
+import json
 import os
 import pty
 import signal
@@ -12,18 +13,19 @@ import pytest
 from calls import ROOT, shell, spawn
 
 from engine.cli import progress
-from engine.cli.streams import plain
+from engine.jsontext import for_anyone, for_ourselves
 
 HOSTILE = "AA\x1b]0;PWNED\x07BB\x1b[5;5HCC\x9b31mEE\rFF\u202egnp\u200b\x7f\x1b["
 
 
 def test_json_values():
     nan, inf = float("nan"), float("inf")
-    assert plain({"a": (nan, inf, -inf, 1.5), "b": [True, None, "x", 2]}) == {
-        "a": ["NaN", "Infinity", "-Infinity", 1.5],
-        "b": [True, None, "x", 2],
-    }
-    assert plain(["caf\u00e9", "\ud83d\udc4d", "a\udcff"]) == ["café", "👍", "a\ufffd"]
+    data = {"a": (nan, inf, -inf, 1.5), "b": [True, None, "x", 2]}
+    assert json.loads(for_anyone(data)) == {"a": ["NaN", "Infinity", "-Infinity", 1.5], "b": [True, None, "x", 2]}
+    assert json.loads(for_ourselves(data)) == {"a": [None, None, None, 1.5], "b": [True, None, "x", 2]}
+    texts = ["caf\u00e9", "\ud83d\udc4d", "a\udcff"]
+    assert json.loads(for_anyone(texts)) == ["café", "👍", "a\ufffd"]
+    assert json.loads(for_ourselves(texts)) == ["café", "👍", "a\udcff"]
 
 
 class Screen(io.StringIO):

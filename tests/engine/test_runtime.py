@@ -91,6 +91,7 @@ def test_malloc_settings_of_the_user_stand(name: str, value: str) -> None:
 def test_without_glibc_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "confstr", lambda _: (_ for _ in ()).throw(ValueError("not here")), raising=False)
     monkeypatch.setattr(runtime.ctypes, "CDLL", lambda _: pytest.fail("nothing to call"))
+    runtime._keep_freed_memory.cache_clear()
     runtime.prepare()
     assert runtime._held_free() == 0
 
@@ -232,3 +233,30 @@ def test_available_memory_of_a_gpu() -> None:
     with_block = runtime.available_memory(block.device)
     del block
     assert runtime.available_memory("cuda:0") >= with_block + 64 * 2**20 - 2**21
+
+
+NAMES = """
+import engine
+for name in {names}:
+    assert name not in vars(engine)
+    value = getattr(engine, name)
+    assert vars(engine)[name] is value
+    assert getattr(engine, name) is value
+print(json.dumps({{"spin": os.environ.get("GOMP_SPINCOUNT"), "torch": "torch" in sys.modules}}))
+"""
+
+
+def test_names_that_need_no_torch_settle_nothing() -> None:
+    names = ["Address", "LayerstepError", "ModelConfig", "Token"]
+    assert in_new_process(NAMES.format(names=names)) == {"spin": None, "torch": False}
+    assert in_new_process(NAMES.format(names=["load_model", "trace"])) == {"spin": runtime.SPIN, "torch": True}
+
+
+def test_memory_is_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(runtime, "_has_glibc", lambda: asked.append(1))
+    monkeypatch.setattr(os, "environ", {"GOMP_SPINCOUNT": "1"})
+    runtime._keep_freed_memory.cache_clear()
+    runtime.prepare()
+    runtime.prepare()
+    assert len(asked) == 1

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from engine import Model, ModelConfig, build_program, trace
-from engine.browse import Session, summary
+from engine import Model, ModelConfig, build_program, extend, load_model, trace
+from engine.browse import Session, blocks, summary
+from engine.checks import Check
 from engine.errors import AddressError, LayerstepError
-from engine.service import Channel, kind_of, line_of, receive
+from engine.service import Channel, Service, kind_of, line_of, receive
+from engine.sites import Address
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +99,6 @@ def test_a_whole_conversation(engine: Engine, folder: Path, tmp_path: Path) -> N
     assert result["axes"] == ["query", "key"]
     assert result["shape"] == [3, 8]
     assert result["full_shape"] == [8, 8]
-    from engine import load_model
-
     expected = trace(load_model(folder), ids)["blocks.1.attn.pattern"][0, 3, 2:5]
     got = np.frombuffer(payload, "<f4").reshape(result["shape"])
     np.testing.assert_allclose(got, expected.numpy(), atol=1e-6)
@@ -171,8 +171,6 @@ def test_errors_are_one_printable_line() -> None:
 
 
 def test_the_summary_tells_every_step_and_is_json(folder: Path) -> None:
-    from engine import load_model
-
     t = trace(load_model(folder), [1, 2, 3])
     told = json.loads(json.dumps(summary(t), allow_nan=False))
     assert [s["site"] for s in told["steps"]][-1] == "probs"
@@ -206,8 +204,6 @@ def test_statistics_count_what_is_not_finite(value: float) -> None:
 
 
 def test_a_window_larger_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    from engine import load_model
-
     monkeypatch.setattr("engine.browse.MAX_CELLS", 10)
     session = Session()
     with pytest.raises(LayerstepError, match="no trace"):
@@ -216,3 +212,107 @@ def test_a_window_larger_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPat
     with pytest.raises(AddressError, match="16 cells"):
         session.window("blocks.0.attn.scores[b=0,h=0]")
     assert session.window("blocks.0.attn.scores[b=0,h=0,q=0:2]")[0]["stats"]["count"] == 16
+
+
+def answers(session: object, *requests: dict) -> list[dict]:
+    """What a service with this session answers, in this process."""
+    out = io.BytesIO()
+    service = Service(io.BytesIO(), out)
+    service._session = session
+    for request in requests:
+        service._answer(request)
+    out.seek(0)
+    headers = []
+    while (header := receive(out)) is not None:
+        headers.append(header)
+        out.read(header.get("bytes", 0))
+    return headers
+
+
+def test_what_is_not_finite_is_null_and_what_cannot_be_said_an_error() -> None:
+    class Fake:
+        def checks(self, site: str | None, watch: object) -> dict:
+            if site == "odd":
+                return {"rows": [object()]}
+            return {"rows": [Check("c", "s", 0, float("nan"), float("inf")).to_json()]}
+
+    ask = {"run": 1, "method": "checks"}
+    good, odd, unhashable = answers(Fake(), ask | {"id": 1}, ask | {"id": 2, "params": {"site": "odd"}}, ask | {"id": []})
+    [row] = good["result"]["rows"]
+    assert (row["figure"], row["tolerance"], row["ok"]) == (None, None, False)
+    assert (odd["id"], odd["ok"], odd["error"]["kind"]) == (2, False, "TypeError")
+    assert not unhashable["ok"]
+
+
+def test_a_reader_that_went_away_is_no_failed_request() -> None:
+    class Gone:
+        def models(self) -> dict:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        answers(Gone(), {"id": 1, "method": "models"})
+
+
+@pytest.fixture
+def two_passes(folder: Path) -> Session:
+    model = load_model(folder)
+    session = Session()
+    session._trace = extend(model, trace(model, [3, 1, 4, 1]), [5, 9])
+    return session
+
+
+def test_candidates_are_those_after_the_last_position_of_the_pass(two_passes: Session) -> None:
+    for address, pos in (("logits", 5), ("logits@0", 3), ("logits@1", 5), ("logits[p=0]@1", 4), ("logits[p=1]", 1)):
+        expected = [c.id for c in two_passes.trace.top(4, pos=pos)]
+        assert [row["id"] for row in two_passes.top(address, 4)["rows"]] == expected, address
+
+
+def test_progress_of_checks_counts_steps(two_passes: Session) -> None:
+    seen: list[tuple[int, int]] = []
+    rows = two_passes.checks(None, lambda done, total, what: seen.append((done, total)))["rows"]
+    assert len(rows) == len(seen)
+    steps = 2 * len(two_passes.trace.program.steps)
+    assert {total for _, total in seen} == {steps}
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert steps / 2 < seen[-1][0] < steps
+    two_passes.checks("blocks.0.attn.pattern", lambda done, total, what: seen.append((done, total)))
+    assert seen[-1] == (1, 2)
+
+
+def test_no_plane_is_whole_in_memory(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    session = Session()
+    session._trace = trace(load_model(folder), list(range(9)))
+    whole = session.trace["blocks.0.attn.pattern"]  # [1 head=4 query=9 key=9]
+    monkeypatch.setattr("engine.browse.MAX_CELLS", 20)
+    axes = ("batch", "head", "query", "key")
+    parts = list(blocks(session.trace, Address.parse("blocks.0.attn.pattern"), axes, tuple(whole.shape)))
+    assert max(part.numel() for part in parts) <= 20
+    torch.testing.assert_close(torch.cat([part.flatten() for part in parts]), whole.flatten())
+    monkeypatch.setattr("engine.browse.MAX_CELLS", 4)  # less than a row
+    parts = list(blocks(session.trace, Address.parse("blocks.0.attn.pattern"), axes, tuple(whole.shape)))
+    assert max(part.numel() for part in parts) <= 4
+    torch.testing.assert_close(torch.cat([part.flatten() for part in parts]), whole.flatten())
+
+
+@pytest.mark.parametrize("site", ["scores", "masked"])
+def test_a_key_that_was_not_there_yet_is_masked(two_passes: Session, site: str) -> None:
+    stats = two_passes.window(f"blocks.0.attn.{site}[b=0,h=0]")[0]["stats"]
+    hidden = 15 if site == "masked" else 8
+    assert (stats["masked"], stats["nonfinite"], stats["count"]) == (hidden, 0, 36 - hidden)
+
+
+def test_one_model_is_held(folder: Path) -> None:
+    session = Session()
+    params = {"model": str(folder), "prompt": [1, 2]}
+    session.open(params, lambda *_: None)
+    first = session._model(params, lambda *_: None)
+    assert session._model(params, lambda *_: pytest.fail("it was loaded again")) is first
+    assert session._model(params | {"dtype": "float64"}, lambda *_: None).dtype is torch.float64
+    assert session._model(params, lambda *_: None) is not first
+
+
+def test_models_are_told_by_name(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setattr("engine.samples.ROOTS", (folder.parent,))
+    [row] = Session().models()["rows"]
+    assert (row["name"], row["path"]) == ("tiny", str(folder))
+    assert row["text"] == load_model(folder).config.summary

@@ -798,6 +798,19 @@ def test_where_nothing_can_be_written(tmp_path, monkeypatch):
     assert listing(tmp_path) == {"file": b"a file"}
 
 
+def test_a_place_is_refused_beforehand_in_the_same_words(tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.write_text("a file")
+    places = [tmp_path / "missing" / "x", file / "x", tmp_path / ("x" * 300), Path("a\x00b"), tmp_path, file]
+    for place in places:
+        assert refusal(check_target, place) == refusal(write, place, {}, {})
+    check_target(file, force=True)
+    check_target(tmp_path / "x")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert "no permission to write in the folder" in refusal(check_target, tmp_path / "x")
+    assert listing(tmp_path) == {"file": b"a file"}
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_write_permission(tmp_path):
     folder = tmp_path / "locked"

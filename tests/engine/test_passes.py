@@ -1,0 +1,115 @@
+"""Traces of several passes: what is asked of them costs no more than the place that is asked for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine import ModelConfig, extend, load_model, open_trace, trace
+from engine.errors import ConfigError, PromptError, TraceFileError
+from engine.ops.base import PassInfo
+from engine.recording import NO_PROMPT
+
+IDS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
+
+
+def in_passes(model, ids, cuts, keep="all"):
+    t = trace(model, ids[: cuts[0]], keep=keep)
+    for start, stop in zip(cuts, [*cuts[1:], len(ids)], strict=True):
+        t = extend(model, t, ids[start:stop], keep=keep)
+    return t
+
+
+@pytest.mark.parametrize("keep", ["all", "residual"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "blocks.1.attn.pattern[q=-1]", "blocks.1.attn.pattern[q=2:9,k=1:8]", "blocks.0.attn.masked[h=1,q=3:7]",
+        "blocks.1.attn.z[p=4:6]", "logits[p=-1]", "blocks.0.attn.cache_k[k=2:5]", "blocks.0.attn.scores[q=5:5]",
+        "blocks.1.attn.past_k", "blocks.1.resid_post",
+    ],
+)  # fmt: skip
+def test_a_place_across_passes_is_that_place_of_the_whole(tiny, keep, address):
+    model = tiny()
+    t = in_passes(model, IDS, [4, 5, 8], keep)
+    whole = t[address.split("[")[0]]
+    from engine import Address
+
+    index = Address.parse(address).resolve(t.program.site(address.split("[")[0]).axes, tuple(whole.shape))
+    axes = t.program.site(address.split("[")[0]).axes
+    cut = tuple(slice(i.start, i.stop) if hasattr(i := index.get(a, slice(None)), "start") else i for a in axes)
+    torch.testing.assert_close(t[address], whole[cut], equal_nan=True)
+
+
+def test_one_row_of_many_passes_runs_one_pass_alone(tiny, monkeypatch):
+    model = tiny()
+    t = in_passes(model, IDS, [6, 7, 8])
+    asked = []
+    part = type(t).part
+    monkeypatch.setattr(type(t), "part", lambda self, name, at, window: asked.append(at) or part(self, name, at, window))
+    t["blocks.1.attn.pattern[q=-1]"]
+    assert set(asked) == {3}
+
+
+def test_two_hundred_passes_that_keep_the_residual_stream_alone(tiny):
+    model = tiny()
+    t = trace(model, IDS[:2], keep="residual")
+    for i in range(200):
+        t = extend(model, t, [i % 7], keep="residual")
+    full = trace(model, [token.id for token in t.tokens[0]])
+    torch.testing.assert_close(t["logits[p=-1]"], full["logits[p=-1]"], rtol=1e-3, atol=1e-3)
+
+
+def test_raw_scores_of_later_keys_hide_and_are_no_error(tiny):
+    model = tiny()
+    t = in_passes(model, IDS, [4])
+    for name, hides in (("scores", True), ("scaled", True), ("masked", True), ("pattern", False)):
+        step = t.program.step(f"blocks.0.attn.{name}")
+        assert step.op.hides is hides
+
+
+def test_a_character_that_begins_in_one_pass_and_ends_in_the_next():
+    model = load_model("modern")
+    ids = [token.id for token in model.tokenizer.encode("a😀b")]
+    whole, split = trace(model, ids), in_passes(model, ids, [3])
+    assert [t.group for t in split.tokens[0]] == [t.group for t in whole.tokens[0]]
+    assert split.prompt == whole.prompt
+
+
+def test_a_trace_goes_on_only_with_the_weights_it_was_recorded_with(tiny, tmp_path):
+    model, other = tiny(seed=0), tiny(seed=1)
+    t = trace(model, IDS)
+    with pytest.raises(PromptError, match="another model"):
+        extend(other, t, [1])
+    t.save(tmp_path / "t.safetensors")
+    assert open_trace(tmp_path / "t.safetensors", model)["probs"].shape == t["probs"].shape
+    with pytest.raises(TraceFileError, match="other weights"):
+        open_trace(tmp_path / "t.safetensors", other)
+
+
+def test_a_config_made_in_python_is_as_closed_as_one_from_a_file():
+    sizes = dict(name="x", d_vocab=8, d_model=4, n_layers=1, n_heads=1, d_head=4, d_mlp=4, n_ctx=8)
+    for wrong in ({"positions": "rope"}, {"norm": "RMS"}, {"rotary_style": "gptj"}, {"causal": 1}, {"n_heads": 1.0}):
+        with pytest.raises(ConfigError):
+            ModelConfig(**sizes | wrong)
+
+
+def test_prompts_of_arrays_and_of_bytes(tiny):
+    import numpy as np
+
+    model = tiny()
+    expected = trace(model, IDS)["logits"]
+    for prompt in (np.array(IDS), [np.int64(i) for i in IDS], torch.tensor(IDS)):
+        assert torch.equal(trace(model, prompt)["logits"], expected)
+    for prompt in (b"AB", bytearray(b"AB"), 3, None, [True], [1.5]):
+        with pytest.raises(PromptError, match=NO_PROMPT):
+            trace(model, prompt)
+
+
+def test_running_again_leaves_what_was_noted():
+    info = PassInfo(torch.float32, ran={"flash"})
+    again = info.again()
+    again.ran.add("math")
+    again.choices["x"] = ("math", False)
+    assert info.ran == {"flash"}
+    assert info.choices == {}
