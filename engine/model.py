@@ -109,7 +109,7 @@ def own_dtype(folder: Folder, device: str = "auto") -> torch.dtype:
     """What a folder's model runs in unless a dtype is asked for, by the first of its weights."""
     with open_tensors(folder.path) as files:
         if not files.names:
-            raise CheckpointError(f"{shown(folder.path)}: the files hold no tensors")
+            raise CheckpointError(f"{folder.name}: its files hold no tensors")
         return _compute_dtype(files.tensor(min(files.names)).dtype, pick_device(device))
 
 

@@ -63,7 +63,7 @@ def tensor_lines(place: Place, width: int, full: bool) -> Iterator[str]:
 def exact(place: Place) -> str:
     """One number, with as many digits as it has."""
     number = place.tensor
-    if not number.is_floating_point() or str(number.dtype) == "torch.bfloat16":
+    if not number.is_floating_point() or place.dtype == "bfloat16":
         return f"{number.item():.5g}" if number.is_floating_point() else str(number.item())
     return str(number.cpu().numpy()[()])
 

@@ -112,7 +112,8 @@ def card(figures: dict[str, Any]) -> str:
         "books: `samples/training` is the recipe, its `NOTICE` names the texts. It knows some hundred words well "
         "and nothing of the world; it is for looking inside, not for use.",
         "",
-        files,
+        f"{files} Stored as {figures['dtype']}"
+        + (", which changes no sample prompt's top-1." if figures["dtype"] != "float32" else "."),
         "",
         "## Figures",
         "",
@@ -131,6 +132,8 @@ def card(figures: dict[str, Any]) -> str:
         "| period | loss, first copy | second copy | accuracy, second copy |",
         "| --- | --- | --- | --- |",
         *loss_rows(figures),
+        "",
+        "What comes next. Of two answers guessing would find half; *on top* means of all 2048 tokens.",
         "",
         "| next word | on top | before the wrong one | of |",
         "| --- | --- | --- | --- |",

@@ -128,6 +128,12 @@ def write(model: Classic | Modern, folder: Path, tokenizer: Path, dtype: str = "
     )
 
 
+def stored_dtype(folder: Path) -> str:
+    """The dtype of the weights in a model folder, by its name in torch."""
+    first = next(iter(load_file(folder / "model.safetensors").values()))
+    return str(first.dtype).removeprefix("torch.")
+
+
 def read_shape(config: dict[str, object]) -> Shape:
     if config["model_type"] == "llama":
         fields: tuple[str, ...] = (

@@ -6,7 +6,7 @@ training never saw (`sentences.held_out`); heads are picked on one half of them 
 
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from samples.training import probes, sentences
 from samples.training.batches import SHARES, validation
 from samples.training.card import write_card
-from samples.training.export import read, write_json
+from samples.training.export import read, stored_dtype, write_json
 from samples.training.prepare import BOS, DATA, EOS
 from samples.training.train import masked_loss
 
@@ -44,11 +44,13 @@ class Prompt:
     text: str
     expect: str
     shows: str
+    models: Sequence[str] = ("modern", "classic")
 
 
-def read_prompts(path: Path = PROMPTS) -> list[Prompt]:
+def read_prompts(model: str, path: Path = PROMPTS) -> list[Prompt]:
+    """The sample prompts that are for the model of this name."""
     entries = tomllib.loads(path.read_text(encoding="utf-8"))["prompt"]
-    return [Prompt(**entry) for entry in entries]
+    return [prompt for prompt in (Prompt(**entry) for entry in entries) if model in prompt.models]
 
 
 @torch.no_grad()
@@ -75,7 +77,7 @@ def top_tokens(tokenizer: Tokenizer, logits: Tensor, count: int = 5) -> list[tup
 
 def prompt_figures(model: nn.Module, tokenizer: Tokenizer) -> list[dict[str, object]]:
     found = []
-    for prompt in read_prompts():
+    for prompt in read_prompts(model.shape.kind):
         top = top_tokens(tokenizer, probes.next_logits(model, tokenizer, prompt.text))
         as_expected = top[0][0] == prompt.expect
         found.append({"text": prompt.text, "expect": prompt.expect, "ok": as_expected, "top": top})
@@ -87,7 +89,7 @@ def check_rounding(exact: nn.Module, folder: Path) -> str:
     """Says what the rounding of the weights in `folder` does to the sample prompts; a changed top-1 is an error."""
     stored, tokenizer = read(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
     furthest, changed, n_pos = 0.0, 0, 0
-    prompts = read_prompts()
+    prompts = read_prompts(stored.shape.kind)
     for prompt in prompts:
         ids = torch.tensor([tokenizer.encode(prompt.text).ids])
         before, after = exact(ids)[0], stored(ids)[0]  # [pos, d_vocab]
@@ -154,6 +156,7 @@ def measure(folder: Path, data: Path = DATA) -> dict[str, object]:
         "model": name,
         "parameters": sum(p.numel() for p in model.parameters()),
         "n_ctx": shape.n_ctx,
+        "dtype": stored_dtype(folder),
         "previous_token": previous_token_figures(model, tokenizer),
         "induction": [probes.induction(model, shape.d_vocab, period, 64, seed=5) for period in PERIODS],
         "it_to_subject": probes.find_head(model, tokenizer, probes.it_cases(N_CASES, seed=11)).as_dict(),

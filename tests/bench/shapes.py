@@ -10,7 +10,7 @@ import torch
 from engine import Model, ModelConfig
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pair:
     """One set of weights in two implementations."""
 

@@ -4,6 +4,7 @@ import os
 
 import pytest
 from calls import Call
+from safetensors.torch import save_file
 
 from engine import load_model, open_trace, plan_trace, trace
 
@@ -88,6 +89,10 @@ def test_plan_needs_no_weights(call: Call, tiny, tmp_path):
     done = call("plan", tmp_path, "-n", 8)
     assert done.code == 1
     assert "model.safetensors" in done.err
+    save_file({}, tmp_path / "model.safetensors")
+    done = call("plan", tmp_path, "-n", 8)
+    assert (done.code, done.out) == (1, "")
+    assert "its files hold no tensors" in done.err
 
 
 def test_models_lists_the_samples(call: Call, tiny, monkeypatch):

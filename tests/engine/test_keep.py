@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import ARCHITECTURES, CLASSIC, GPT2, MODERN, configs, gap, random_ids, random_model, tiny_config
 
-from engine import Model, Trace, extend, trace
-from engine.errors import AddressError
+from engine import Model, Trace, extend, open_trace, trace
+from engine.errors import AddressError, NotKeptError
 from engine.program import Program
 from engine.runner import run
 from engine.sites import Span
@@ -113,6 +113,8 @@ def test_keep_may_change_from_pass_to_pass(tiny):
 
 def test_a_pattern_that_names_nothing_is_refused(tiny):
     model = tiny(**MODERN)
+    with pytest.raises(AddressError, match="'residual' is a word of its own"):
+        trace(model, [1], keep=["residual", "embed"])
     for keep in (["blocks.*.attn.qq"], "nonsense", ["blocks.0.attn.q", "blocks.9.*"], [""]):
         with pytest.raises(AddressError, match="for example"):
             trace(model, [1], keep=keep)
@@ -151,6 +153,77 @@ def test_nothing_that_is_kept_changes_afterwards(tiny):
             assert torch.equal(known[name], tensor), name
             assert torch.equal(t[name], tensor), name
         assert all(torch.equal(model.weights[name], weight) for name, weight in weights.items())
+
+
+@pytest.mark.parametrize("limit", [0, 3000])
+def test_what_is_derived_need_not_be_held(tiny, monkeypatch, limit):
+    # However little of it is remembered, asking again gives the same bits.
+    monkeypatch.setattr("engine.traces.DERIVED_BYTES", limit)
+    model = tiny(**MODERN, dtype=torch.float32)
+    ids = random_ids(model.config, 9)
+    split = extend(model, trace(model, ids[:6], keep=[]), ids[6:], keep="residual")
+    plain = extend(model, trace(model, ids[:6]), ids[6:])
+    for _ in range(2):
+        assert_bitwise(plain, split)
+
+
+def without_weights(t: Trace) -> Trace:
+    """The trace as it is opened where its model is not."""
+    return Trace(t.config, t.program, None, t.passes, t.tokens)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_without_weights_there_is_what_the_kept_tensors_determine(tiny, name):
+    model = tiny(**ARCHITECTURES[name])
+    whole = trace(model, random_ids(model.config, 6))
+    t = without_weights(whole)
+    needs = {"scores", "scaled", "masked", "pattern", "probs", "scale"}  # derived from what is on the path alone
+    for step in model.program.steps:
+        site = step.site.name
+        if step.on_path or site.rsplit(".")[-1] in needs:
+            assert torch.equal(t[site], whole[site])
+        else:
+            assert site.endswith("attn.result")
+            with pytest.raises(NotKeptError, match=r"attn\.result was not kept|needs the weight"):
+                t[site]
+            with pytest.raises(NotKeptError, match=r"open (it|this trace) with its model"):
+                t.part(site, 0, {"pos": (0, 1)})
+    assert t.top() == whole.top()
+    assert {check.name for check in t.checks()} < {check.name for check in whole.checks()}
+    assert all(check.ok for check in t.checks())
+    assert t.first_nonfinite() is None
+
+
+def test_without_weights_a_stream_alone_is_not_enough(tiny):
+    model = tiny(**MODERN)
+    t = without_weights(trace(model, [1, 2, 3], keep="residual"))
+    assert t["blocks.0.ln1.scale"].shape == (1, 3, 1)
+    for site in ("blocks.0.attn.q", "blocks.0.attn.pattern", "blocks.1.mlp_out"):
+        with pytest.raises(NotKeptError, match="needs the weights; open this trace with its model") as error:
+            t[site]
+        assert "\n" not in str(error.value)
+    assert len(t.top()) == 5  # the logits were kept
+    assert t.first_nonfinite() is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("keep", ["all", "residual", ["*"], ["blocks.0.attn.pattern"]], ids=str)
+def test_a_saved_trace_gives_the_same_bits(tiny, tmp_path, keep, dtype):
+    for number, traits in enumerate((MODERN, CLASSIC)):
+        model = tiny(**traits, dtype=dtype)
+        ids = random_ids(model.config, 8)
+        one = extend(model, trace(model, ids[:5], keep=keep), ids[5:], keep=keep)
+        for kind, t in (("passes", one), ("batch", trace(model, [ids, [1, 2]], keep=keep))):
+            path = tmp_path / f"{number}-{kind}.trace.safetensors"
+            t.save(path)
+            opened, bare = open_trace(path, model), open_trace(path)
+            assert_bitwise(t, opened)
+            assert opened.checks() == t.checks()
+            assert opened.top() == t.top()
+            for at, p in enumerate(t.passes):
+                assert set(bare.passes[at].kept) == set(p.kept)
+                for name in p.kept:
+                    assert torch.equal(bare.site(name, at), t.site(name, at)), name
 
 
 # --------------------------------------------------------------------------------------------------- storage

@@ -44,9 +44,13 @@ def test_a_place_across_passes_is_that_place_of_the_whole(tiny, keep, address):
 def test_one_row_of_many_passes_runs_one_pass_alone(tiny, monkeypatch):
     model = tiny()
     t = in_passes(model, IDS, [6, 7, 8])
-    asked = []
-    part = type(t).part
-    monkeypatch.setattr(type(t), "part", lambda self, name, at, window: asked.append(at) or part(self, name, at, window))
+    asked, part = [], type(t).part
+
+    def noting(self, name, at, window):
+        asked.append(at)
+        return part(self, name, at, window)
+
+    monkeypatch.setattr(type(t), "part", noting)
     t["blocks.1.attn.pattern[q=-1]"]
     assert set(asked) == {3}
 
@@ -88,7 +92,7 @@ def test_a_trace_goes_on_only_with_the_weights_it_was_recorded_with(tiny, tmp_pa
 
 
 def test_a_config_made_in_python_is_as_closed_as_one_from_a_file():
-    sizes = dict(name="x", d_vocab=8, d_model=4, n_layers=1, n_heads=1, d_head=4, d_mlp=4, n_ctx=8)
+    sizes = {"name": "x", "d_vocab": 8, "d_model": 4, "n_layers": 1, "n_heads": 1, "d_head": 4, "d_mlp": 4, "n_ctx": 8}
     for wrong in ({"positions": "rope"}, {"norm": "RMS"}, {"rotary_style": "gptj"}, {"causal": 1}, {"n_heads": 1.0}):
         with pytest.raises(ConfigError):
             ModelConfig(**sizes | wrong)

@@ -237,7 +237,8 @@ def test_what_is_not_finite_is_null_and_what_cannot_be_said_an_error() -> None:
             return {"rows": [Check("c", "s", 0, float("nan"), float("inf")).to_json()]}
 
     ask = {"run": 1, "method": "checks"}
-    good, odd, unhashable = answers(Fake(), ask | {"id": 1}, ask | {"id": 2, "params": {"site": "odd"}}, ask | {"id": []})
+    requests = ask | {"id": 1}, ask | {"id": 2, "params": {"site": "odd"}}, ask | {"id": []}
+    good, odd, unhashable = answers(Fake(), *requests)
     [row] = good["result"]["rows"]
     assert (row["figure"], row["tolerance"], row["ok"]) == (None, None, False)
     assert (odd["id"], odd["ok"], odd["error"]["kind"]) == (2, False, "TypeError")

@@ -317,3 +317,5 @@ def test_positions_that_cannot_be(tiny):
     with pytest.raises(PromptError, match="positions"):
         trace(model, [[1, 2], [3, 4]], positions=[0, 1])
     assert trace(model, [1, 2], positions=[0, 7]).length == 2
+    with pytest.raises(PromptError, match="beyond the 8"):
+        extend(model, trace(model, [1, 2], positions=[0, 7]), [3])

@@ -30,7 +30,7 @@ def test_blocks_are_joined(sizes: list[int], far: float) -> None:
 
 def test_a_spread_far_from_zero_is_kept() -> None:
     """E[x²] − mean² would find 0 here, or worse."""
-    told = Statistics.of([torch.tensor([1e9, 1e9 + 1], dtype=torch.float64), torch.tensor([1e9 + 2]).double()])
+    told = Statistics.of(1e9 + torch.tensor(block, dtype=torch.float64) for block in ([0, 1], [2]))
     assert told.std == pytest.approx(math.sqrt(2 / 3))
 
 

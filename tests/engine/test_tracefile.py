@@ -26,7 +26,7 @@ from safetensors import safe_open
 from engine import tracefile
 from engine.errors import TraceFileError
 from engine.text import display
-from engine.tracefile import expect, read, write
+from engine.tracefile import check_target, expect, read, write
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")

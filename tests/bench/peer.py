@@ -1,0 +1,55 @@
+"""transformers' plain forward in a process of its own, as its users run it: untouched by what the engine sets up.
+
+Started by ``Peer``; on each line that it reads it runs one forward and answers with the seconds.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+CHILD = """
+import sys, time
+import torch
+torch.set_num_threads(1)
+from tests.bench import shapes
+model = shapes.{make}.theirs
+ids = torch.randint(0, model.config.vocab_size, (1, {length}), generator=torch.Generator().manual_seed(1))
+print("ready", flush=True)
+for _ in sys.stdin:
+    with torch.no_grad():
+        start = time.perf_counter()
+        logits = model(ids, use_cache=False).logits
+        seconds = time.perf_counter() - start
+    del logits
+    print(seconds, flush=True)
+"""
+
+
+class Peer:
+    """The other process; ``run()`` is one forward there, in seconds as measured there."""
+
+    def __init__(self, make: str, length: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", CHILD.format(make=make, length=length)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+        if self._answer() != "ready":
+            raise SystemExit("the other process did not start")
+
+    def _answer(self) -> str:
+        assert self._process.stdout
+        return self._process.stdout.readline().strip()
+
+    def run(self) -> float:
+        assert self._process.stdin
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(self._answer())
+
+    def close(self) -> None:
+        self._process.communicate()
