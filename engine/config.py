@@ -95,7 +95,7 @@ class ModelConfig:
     def summary(self) -> str:
         """The architecture in one line."""
         heads = f"{self.n_heads} heads" + (f", {self.kv_heads} kv" if self.group > 1 else "")
-        return f"{self.n_layers} layers · {heads} · d {self.d_model} · {self.d_vocab} tokens"
+        return f"{self.n_layers} layers · {heads} · d {self.d_model} · vocabulary {self.d_vocab}"
 
     def axis_sizes(self, batch: int, pos: int, past: int = 0) -> dict[str, int]:
         """The size of every axis, for a pass of ``pos`` new tokens after ``past`` earlier ones."""

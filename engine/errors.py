@@ -52,3 +52,8 @@ class DeviceError(LayerstepError):
 
 class NotKeptError(LayerstepError):
     """A tensor that was not kept and cannot be derived from what was."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is one of the ways in which memory runs out, torch's on the host among them."""
+    return type(error).__name__ in ("MemoryError", "OutOfMemoryError") or "allocate memory" in str(error)

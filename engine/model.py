@@ -68,7 +68,9 @@ class Model:
         return cls(config, program, held, tokenizer, first.device, first.dtype)
 
 
-def load_model(model: str | Path | Model, device: str = "auto", dtype: str = "auto") -> Model:
+def load_model(
+    model: str | Path | Model, device: str | torch.device = "auto", dtype: str | torch.dtype = "auto"
+) -> Model:
     """Open a model: a sample's name, or a folder with config.json and model.safetensors.
 
     ``device``: auto, cpu, cuda, mps. ``dtype``: auto is the file's own; float16 is widened to float32 on a CPU,
@@ -76,6 +78,7 @@ def load_model(model: str | Path | Model, device: str = "auto", dtype: str = "au
     supported, and DeviceError where the machine lacks the device, or where a Model is given that is elsewhere or of
     another dtype than asked for.
     """
+    device, dtype = str(device), dtype_name(dtype) if isinstance(dtype, torch.dtype) else str(dtype)
     on = None if device == "auto" else pick_device(device)
     if dtype != "auto" and dtype not in DTYPES:
         raise DeviceError(f"dtype {display(dtype)!r} is not known; known are auto, {', '.join(DTYPES)}")

@@ -67,7 +67,9 @@ def kept_sites(program: Program, keep: Keep) -> tuple[str, ...]:
         return program.path()
     if keep == "residual":
         return program.edges
-    patterns = [keep] if isinstance(keep, str) else list(keep)
+    patterns = [keep] if isinstance(keep, str) else list(keep) if isinstance(keep, Sequence) else [keep]
+    if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
+        raise AddressError('keep must be "all", "residual" or site patterns such as ["blocks.*.attn.q"]')
     if words := {"all", "residual"}.intersection(patterns):
         raise AddressError(f"keep {min(words)!r} is a word of its own; give it alone, or give site patterns")
     for pattern in patterns:
@@ -81,7 +83,7 @@ def plan_pass(program: Program, sizes: Mapping[str, int], itemsize: int, keep: K
 
     Steps off the path are float32 at least. Tensors that are only another name for one already there cost nothing.
     """
-    return _plan_pass(program, tuple(sizes.items()), itemsize, keep if isinstance(keep, str) else tuple(keep))
+    return _plan_pass(program, tuple(sizes.items()), itemsize, tuple(keep) if isinstance(keep, list) else keep)
 
 
 @lru_cache(maxsize=256)

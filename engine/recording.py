@@ -100,7 +100,9 @@ def _record(
     watch: Watch | None,
 ) -> Trace:
     if kernel not in KERNELS:
-        raise PromptError(f"kernel {display(kernel)!r} is not known; known are {', '.join(KERNELS)}")
+        raise PromptError(f"kernel {display(str(kernel))!r} is not known; known are {', '.join(KERNELS)}")
+    if max_memory is not None and not (isinstance(max_memory, int | float) and max_memory >= 0):
+        raise PromptError(f"max_memory must be a number of bytes, but is {display(repr(max_memory))[:80]}")
     start, length = before.length if before else 0, max(map(len, rows))
     if start <= model.config.n_ctx:  # else it was said before
         notices += _check_length(model.config, start + length)
@@ -152,7 +154,8 @@ def _places(
     start, length = before.length if before else 0, max(map(len, rows))
     most = model.config.n_ctx - 1 if model.config.positions == "learned" else 2**31
     if positions is not None:
-        fit = all(type(p) is int and 0 <= p <= most for p in positions)
+        positions = _plain(positions)
+        fit = all(isinstance(p, Integral) and 0 <= int(p) <= most for p in positions)
         if len(rows) != 1 or len(positions) != length or not fit:
             raise PromptError(f"positions must be {length} numbers in 0…{most}, one for each token of one prompt")
         return [list(positions)]
@@ -250,4 +253,5 @@ def _check_length(config: ModelConfig, length: int) -> list[str]:
 
 def _pad(model: Model) -> Token:
     pad = model.config.pad_token_id
-    return Token(0 if pad is None else pad, b"", "‹pad›", 0, 0, special=True, origin="tokenizer")
+    known = pad is not None and 0 <= pad < model.config.d_vocab
+    return Token(pad if known and pad is not None else 0, b"", "‹pad›", 0, 0, special=True, origin="tokenizer")

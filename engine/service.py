@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from engine.errors import Cancelled, LayerstepError
+from engine.errors import Cancelled, LayerstepError, is_out_of_memory
 from engine.jsontext import Json, for_ourselves
 from engine.text import display
 
@@ -158,8 +158,7 @@ class Service:
 
 def kind_of(error: Exception) -> str:
     """The error's name in an answer; every way of running out of memory is one."""
-    name = type(error).__name__
-    return "OutOfMemory" if name in ("MemoryError", "OutOfMemoryError") or "allocate memory" in str(error) else name
+    return "OutOfMemory" if is_out_of_memory(error) else type(error).__name__
 
 
 def line_of(error: Exception) -> str:
@@ -167,7 +166,7 @@ def line_of(error: Exception) -> str:
     text = display(" ".join(str(error).split())) or type(error).__name__
     if isinstance(error, LayerstepError):
         return text
-    if kind_of(error) == "OutOfMemory":
+    if is_out_of_memory(error):
         return "out of memory; shorten the prompt or keep less"
     return f"{type(error).__name__}: {text}"[:300]
 

@@ -62,8 +62,8 @@ class Span:
 Index = int | Span
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(?:\.[A-Za-z_0-9]+)*")
-_ADDRESS = re.compile(r"(?P<site>[^\[\]@\s]+)(?:\[(?P<index>[^\[\]]*)\])?(?:@(?P<at>\d{1,9}))?")
-_TERM = re.compile(r"(?P<axis>[A-Za-z_]+)=(?P<start>-?\d{1,12})?(?:(?P<colon>:)(?P<stop>-?\d{1,12})?)?")
+_ADDRESS = re.compile(r"(?P<site>[^\[\]@\s]+)(?:\[(?P<index>[^\[\]]*)\])?(?:@(?P<at>\d{1,9}))?", re.ASCII)
+_TERM = re.compile(r"(?P<axis>[A-Za-z_]+)=(?P<start>-?\d{1,12})?(?:(?P<colon>:)(?P<stop>-?\d{1,12})?)?", re.ASCII)
 
 
 def normalise(name: str) -> str:

@@ -6,6 +6,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import torch
@@ -14,10 +15,13 @@ from torch import Tensor
 from engine import tracefile
 from engine.checks import Check, check_step
 from engine.config import ModelConfig
-from engine.errors import AddressError, NotKeptError
+from engine.dtypes import dtype_name
+from engine.errors import AddressError, MemoryLimitError, NotKeptError
 from engine.ops.base import PassInfo, at_least_float32
+from engine.plan import human
 from engine.program import Program
 from engine.runner import computing, run
+from engine.runtime import available_memory
 from engine.sites import Address, Span, normalise
 from engine.text import Token, tokens_to_json
 
@@ -124,8 +128,8 @@ class Trace:
 
     def __getitem__(self, address: str | Address) -> Tensor:
         """The tensor at an address. Raises AddressError, or NotKeptError where it cannot be derived."""
-        if isinstance(address, str):
-            address = Address.parse(address)
+        if not isinstance(address, Address):
+            address = Address.parse(str(address))
         site = self.program.site(address.site)
         if not address.index:
             return self.stitched(site.name) if address.at is None else self.site(site.name, address.at)
@@ -215,6 +219,8 @@ class Trace:
             )
             for i, read in enumerate(step.reads)
         ]
+        part = {axis: stop - start for axis, (start, stop) in own.items()}
+        self._refuse_if_huge(name, tuple(part.get(axis, sizes[axis]) for axis in axes))
         with computing(self.program):
             result = step.op.run(self._pass(at).info, *reads, *(self.weight(p) for p in step.params))
         inner = {axis: (a - own.get(axis, (0, 0))[0], b - own.get(axis, (0, 0))[0]) for axis, (a, b) in window.items()}
@@ -267,6 +273,7 @@ class Trace:
                 f"{name} was not kept, and deriving it needs the weights; open this trace with its model, "
                 f"or record it with {name} in keep"
             )
+        self._refuse_if_huge(name, self.shape(name, at))
         known = {*p.given, *p.kept, *(n for n, of in self._derived if of == at)}
         known |= {site.name for site in self.program.inputs}
         schedule = self.program.schedule((name,), known)
@@ -287,6 +294,16 @@ class Trace:
             self._without_weights.append(self.program.derivable({*p.given, *p.kept, *past}))
         return self._without_weights[at]
 
+    def _refuse_if_huge(self, name: str, shape: tuple[int, ...]) -> None:
+        """Raise MemoryLimitError for a tensor that this machine cannot hold twice: it and what it comes from."""
+        step = self.program.step(name)
+        size = 2 * prod(shape) * (step.itemsize(self.dtype.itemsize) if step else 8)
+        if size > DERIVED_BYTES and size > (free := available_memory(self.device)):
+            raise MemoryLimitError(
+                f"{name} of {' × '.join(map(str, shape))} takes {human(size)} to derive, but {human(free)} is free; "
+                "ask for a part of it, e.g. one head and some query rows [h=0,q=0:512]"
+            )
+
     def _remember(self, name: str, at: int, tensor: Tensor) -> None:
         if tensor.nbytes > DERIVED_BYTES:
             return
@@ -302,7 +319,7 @@ class Trace:
         probs = logits.softmax(-1)
         if bool(probs.isnan().any()):
             return []
-        best = probs.topk(min(k, probs.numel()))
+        best = probs.topk(max(0, min(k, probs.numel())))
         return [
             Candidate(i, self.label(i), p, float(logits[i]))
             for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
@@ -416,8 +433,3 @@ def _kv_heads(span: tuple[int, int], config: ModelConfig) -> tuple[int, int]:
     """The key-value heads that a range of query heads reads."""
     start, stop = span
     return start // config.group, (stop - 1) // config.group + 1
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """float32 for torch.float32."""
-    return str(dtype).removeprefix("torch.")

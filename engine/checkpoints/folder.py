@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -35,7 +36,10 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     """A JSON object from ``folder/name``. Raises CheckpointError where it is missing, too large or not one."""
     path = inside(folder, name)
     try:
-        if (size := path.stat().st_size) > MAX_JSON_BYTES:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
+            raise CheckpointError(f"{shown(path)} is no ordinary file")
+        if (size := status.st_size) > MAX_JSON_BYTES:
             raise CheckpointError(f"{shown(path)} is {size} bytes; more than {MAX_JSON_BYTES} is no {name}")
         data = json.loads(path.read_bytes())
     except FileNotFoundError:

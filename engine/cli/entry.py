@@ -15,7 +15,7 @@ import click
 from engine.cli.commands import COMMANDS, Layerstep
 from engine.cli.streams import flush, give_up_stdout, safe_streams, say_error
 from engine.cli.walk import command as walk
-from engine.errors import Cancelled, LayerstepError
+from engine.errors import Cancelled, LayerstepError, is_out_of_memory
 
 CANCELLED = 130
 _OF_THE_GROUP = frozenset(["--help", "-h", "--version"])
@@ -46,12 +46,12 @@ def run(argv: Sequence[str] | None = None) -> int:
         return _failed(args, str(error))
     except SystemExit:
         raise
-    except MemoryError:
-        return _failed(args, "out of memory; shorten the prompt, or keep less (--keep residual)")
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
         return _failed(args, f"{where}{error.strerror or error}")
     except BaseException as error:  # a panic in a Rust library is no Exception
+        if is_out_of_memory(error):
+            return _failed(args, "out of memory; shorten the prompt, or keep less (--keep residual)")
         hint = "" if "--debug" in args else "; --debug shows the traceback"
         return _failed(args, f"unexpected {type(error).__name__}: {error}{hint}")
 

@@ -20,7 +20,7 @@ DTYPES = ("auto", *ITEMSIZE)
 
 DEFAULT_MODEL = "modern"
 ONLY_FOR_PROMPTS = ("keep", "kernel", "device", "dtype", "max_memory", "literal", "ids")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _UNITS = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t"))}
 
 
