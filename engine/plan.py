@@ -68,7 +68,7 @@ def kept_sites(program: Program, keep: Keep) -> tuple[str, ...]:
     if keep == "residual":
         return program.edges
     patterns = [keep] if isinstance(keep, str) else list(keep) if isinstance(keep, Sequence) else [keep]
-    if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
+    if not all(isinstance(pattern, str) for pattern in patterns):
         raise AddressError('keep must be "all", "residual" or site patterns such as ["blocks.*.attn.q"]')
     if words := {"all", "residual"}.intersection(patterns):
         raise AddressError(f"keep {min(words)!r} is a word of its own; give it alone, or give site patterns")

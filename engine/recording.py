@@ -155,7 +155,7 @@ def _places(
     most = model.config.n_ctx - 1 if model.config.positions == "learned" else 2**31
     if positions is not None:
         positions = _plain(positions)
-        fit = all(isinstance(p, Integral) and 0 <= int(p) <= most for p in positions)
+        fit = all(isinstance(p, Integral) and not isinstance(p, bool) and 0 <= int(p) <= most for p in positions)
         if len(rows) != 1 or len(positions) != length or not fit:
             raise PromptError(f"positions must be {length} numbers in 0…{most}, one for each token of one prompt")
         return [list(positions)]

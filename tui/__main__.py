@@ -8,6 +8,13 @@ from collections.abc import Sequence
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the arguments and open the app; returns the exit code."""
+    try:
+        return _main(argv)
+    except KeyboardInterrupt:  # while the terminal was not the app's yet
+        return 130
+
+
+def _main(argv: Sequence[str] | None) -> int:
     from tui.start import run
 
     words = list(sys.argv[1:] if argv is None else argv)

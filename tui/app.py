@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
@@ -18,6 +19,8 @@ from tui.screens.splash import SplashScreen
 from tui.themes import DARK, THEMES
 
 if TYPE_CHECKING:
+    from textual.widget import Widget
+
     from tui.client import EngineClient
 
 PROMPT = "The server crashed because the disk was full"
@@ -29,6 +32,10 @@ PARTS = (
     "tui.screens.walking", "tui.screens.fetching", "tui.screens.main",
 )  # fmt: skip
 """What is imported after the first frame, in pieces that do not hold the event loop up."""
+
+
+KEY_PATIENCE = 0.5
+"""Seconds that a key waits at most for what the key before it set off."""
 
 
 class LayerstepApp(App[None]):
@@ -53,6 +60,8 @@ class LayerstepApp(App[None]):
         self._make_client = make_client
         self._request = request or {"model": "modern", "prompt": PROMPT}
         self._address = address
+        self._typed: deque[Key] = deque()
+        self._typing: asyncio.Task[None] | None = None
         for known in THEMES.values():
             self.register_theme(known)
         self.theme = theme
@@ -70,20 +79,43 @@ class LayerstepApp(App[None]):
         self.call_after_refresh(self._unfold)
 
     async def on_event(self, event: Event) -> None:
-        """Keys typed so fast that the dialog they are meant for was not there yet come to it after all."""
-        if isinstance(event, Key):
-            if not event.is_forwarded:
-                event.aimed_at = self.screen  # type: ignore[attr-defined]
-            elif getattr(event, "aimed_at", self.screen) is not self.screen and hasattr(self.screen, "type_ahead"):
-                self.screen.type_ahead(event)
-                return
-        await super().on_event(event)
+        """However fast keys come, one is done, with the dialog that it opened or left, before the next is looked at."""
+        if isinstance(event, Key) and not event.is_forwarded and event.key != "ctrl+c":
+            self._typed.append(event)
+            if self._typing is None:
+                await self._next_key()
+        else:
+            await super().on_event(event)
+
+    async def _next_key(self) -> None:
+        self._typing = None
+        if self._typed and not self._exit:
+            target = self.focused or self.screen
+            await super().on_event(self._typed.popleft())
+            self._typing = asyncio.create_task(self._key_done(target))
+
+    async def _key_done(self, target: Widget) -> None:
+        """Wait until a key went all the way up, and then what it set off; then comes the next one."""
+        screen, way = self.screen, tuple(target.ancestors_with_self)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KEY_PATIENCE):
+                for node in way * 2:
+                    if self.screen is not screen:
+                        break
+                    passed = asyncio.Event()
+                    if node.call_later(passed.set):  # behind what is in its queue
+                        await passed.wait()
+                while not self.screen.is_mounted:
+                    await asyncio.sleep(0.002)
+        self.call_later(self._next_key)
 
     async def _unfold(self) -> None:
-        """Import and show the rest."""
+        """Import and show the rest, unless the app is left meanwhile."""
         for part in PARTS:
             import_module(part)
             await asyncio.sleep(0)
+            if self._exit:
+                return
         from tui.screens.main import MainScreen
 
         gc.freeze()  # code and styles live as long as the app: no pause is spent on them again

@@ -37,17 +37,23 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     path = inside(folder, name)
     try:
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
-            raise CheckpointError(f"{shown(path)} is no ordinary file")
-        if (size := status.st_size) > MAX_JSON_BYTES:
-            raise CheckpointError(f"{shown(path)} is {size} bytes; more than {MAX_JSON_BYTES} is no {name}")
-        data = json.loads(path.read_bytes())
+        data = b"" if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_JSON_BYTES else path.read_bytes()
     except FileNotFoundError:
         raise CheckpointError(
             f"{shown(folder)} has no {name}; it is no model folder, or the download is incomplete"
         ) from None
     except OSError as error:
         raise CheckpointError(f"{shown(path)} cannot be read: {error.strerror or error}") from None
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
+        raise CheckpointError(f"{shown(path)} is no ordinary file")
+    if status.st_size > MAX_JSON_BYTES:
+        raise CheckpointError(f"{shown(path)} is {status.st_size} bytes; more than {MAX_JSON_BYTES} is no {name}")
+    return _object(path, data)
+
+
+def _object(path: Path, text: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{shown(path)} is not JSON: {display(str(error))[:200]}") from None
     if not isinstance(data, dict):

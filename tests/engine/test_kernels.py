@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 from tiny import ARCHITECTURES, CLASSIC, GPT2, MODERN, gap, random_ids, random_model, tiny_config
+from torch.nn.attention import SDPBackend
 from torch.profiler import ProfilerActivity, profile
 
 from engine import Model, extend, load_model, plan_trace, trace
@@ -65,6 +66,30 @@ def test_shared_key_heads_are_not_copied_where_the_kernel_can_share(tiny):
         t = trace(model, ids)
     assert t.kernels == ("flash",)
     assert "aten::repeat_interleave" not in {event.key for event in prof.key_averages()}
+
+
+@pytest.mark.parametrize("kernel", ["auto", "flash"])
+def test_shared_key_heads_are_repeated_where_only_that_keeps_a_fused_kernel(tiny, monkeypatch, kernel):
+    # E16: as on CUDA, where some kernels cannot share: heads 0 and 1 read the first key-value head, not 0 and 2.
+    model = tiny(**MODERN)
+    ids = random_ids(model.config, 9)
+    reference = trace(model, ids, kernel=kernel)
+    choice, attention = torch._fused_sdp_choice, kernels.scaled_dot_product_attention
+
+    def cannot_share(q, k, v, *args, enable_gqa=False, **options):
+        return int(SDPBackend.MATH.value) if enable_gqa else choice(q, k, v, *args, **options)
+
+    def refuses_to_share(*args, enable_gqa=False, **options):
+        if enable_gqa:
+            raise RuntimeError("No available kernel. Aborting execution.")
+        return attention(*args, **options)
+
+    monkeypatch.setattr(torch, "_fused_sdp_choice", cannot_share)
+    monkeypatch.setattr(kernels, "scaled_dot_product_attention", refuses_to_share)
+    t = trace(model, ids, kernel=kernel)
+    assert t.kernels == ("flash",)
+    assert gap(t["logits"], reference["logits"]) <= 1e-12
+    assert not [check.text for check in t.checks() if not check.ok]
 
 
 def test_a_trace_of_several_passes_names_all_kernels(tiny):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import time
+from pathlib import Path
 
 import pytest
 from fake_engine import HOSTILE, FakeEngine, MemoryLink
@@ -13,7 +15,8 @@ from rich.cells import cell_len
 from textual.events import Paste
 
 from tui.actions import ACTIONS
-from tui.client import EngineGone
+from tui.app import LayerstepApp
+from tui.client import EngineClient, EngineGone
 from tui.screens.ask import AskScreen
 from tui.screens.notice import NoticeScreen
 from tui.widgets.ask_input import LONGEST, AskInput
@@ -318,3 +321,70 @@ async def test_an_answer_that_makes_no_sense_is_a_dialog(
         await until(pilot, lambda: isinstance(app.screen, NoticeScreen))
         await pilot.press("escape", "p")
         assert isinstance(app.screen, AskScreen)
+
+
+@pytest.mark.parametrize("turns", range(0, 44, 2))
+async def test_leaving_at_any_moment_of_the_start(turns: int) -> None:
+    app = LayerstepApp(lambda: EngineClient(MemoryLink))
+    async with app.run_test() as pilot:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await _press_fast(app, "ctrl+c" if turns % 4 else "q")
+        await until(pilot, lambda: not app._running)
+    assert app.return_code == 0
+    if app.client is not None:
+        await app.client.close()
+
+
+async def test_keys_typed_ahead_keep_their_order() -> None:
+    engine = FakeEngine()
+    async with running(engine=engine) as (app, pilot):
+        for key in ("p", *"hello", "enter", "p", *"second one", "enter", "slash", *"logits", "enter", "p", *"third"):
+            await _press_fast(app, key)
+        await until(pilot, lambda: bool(app.screen.query(AskInput)) and app.screen.query_one(AskInput).value == "third")
+        prompts = [asked["prompt"] for method, asked in engine.asked if method == "open"]
+        assert prompts[-2:] == ["hello", "second one"]
+        await pilot.press("escape")
+
+
+@pytest.mark.parametrize("key", ["s", "o"])
+async def test_a_path_that_cannot_be_one_is_said_in_the_dialog(key: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    wrong = {
+        "n" * 300: "file name too long",
+        "~nouser/x": "~nouser/x: there is no such user",
+        str(tmp_path / "file" / "x"): "not a directory",
+        "a\0b": "that is no path",
+        str(tmp_path): "is a folder",
+        "/dev/zero": "/dev/zero is no ordinary file",
+        "  ": "write a path",
+    }
+    async with running(size=(200, 40)) as (app, pilot):
+        trace = main_of(app).trace
+        await pilot.press(key)
+        for text, words in wrong.items():
+            app.screen.query_one(AskInput).value = text
+            await pilot.press("enter")
+            await pilot.pause()
+            assert words in " ".join(" ".join(text_of(app)).replace("│", " ").split()), text
+        await pilot.press("escape", "right")
+        assert main_of(app).trace is trace
+
+
+@pytest.mark.parametrize("key", ["s", "o"])
+async def test_a_folder_that_may_not_be_searched(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = Path.stat
+
+    def refuse(path: Path, **options: bool) -> object:
+        if path.name == "locked":
+            raise PermissionError(13, "Permission denied")
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    async with running() as (app, pilot):
+        await pilot.press(key)
+        app.screen.query_one(AskInput).value = "/x/locked"
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "/x/locked: permission denied" in "\n".join(text_of(app))
+        await pilot.press("escape")

@@ -289,6 +289,9 @@ async def test_saving_over_a_file_asks_first(tmp_path: Path, monkeypatch: pytest
         await pilot.press("enter")
         await settled(pilot)
         assert isinstance(app.screen, NoticeScreen)
+        shown = " ".join(text_of(app))
+        assert "exists already; choose another name, or overwrite it" in " ".join(shown.replace("│", " ").split())
+        assert "f overwrites it" in shown
         await pilot.press("f")
         await settled(pilot)
         assert engine.asked[-1] == ("save", {"path": str(there), "force": True})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING
 
 from tui.actions import ACTIONS
@@ -82,7 +83,7 @@ class Asking(_Base):
 
     def _file_chosen(self, path: str | None) -> None:
         if path is not None:
-            self.open({"file": str(Path(path.strip()).expanduser())})
+            self.open({"file": str(_path(path)[0])})
 
     def do_trace_model(self) -> None:
         self._in_background(self._ask_model, "models")
@@ -117,26 +118,26 @@ class Asking(_Base):
         from tui.screens.ask import AskScreen
 
         words = "one safetensors file; it opens without the model too"
-        self.app.push_screen(AskScreen("save this trace", words, _file_name(self.trace)), self._save_to)
+        self.app.push_screen(AskScreen("save this trace", words, _file_name(self.trace), _place_trouble), self._save_to)
 
     def _save_to(self, path: str | None, force: bool = False) -> None:
-        if path is not None and path.strip():
-            self._in_background(lambda: self._save(str(Path(path.strip()).expanduser()), force), "save")
+        if path is not None:
+            self._in_background(lambda: self._save(_path(path)[0], force), "save")
 
-    async def _save(self, path: str, force: bool) -> None:
+    async def _save(self, path: Path, force: bool) -> None:
         from tui.widgets.job import Job
 
-        self._work(Job("saving", what=path))
+        self._work(Job("saving", what=str(path)))
         try:
-            written, length = await self.session.save(path, force)
+            written, length = await self.session.save(str(path), force)
         except EngineError as error:
-            exists = not force and Path(path).exists()
-            self.tell(
-                "could not save",
-                str(error),
-                (("f", "overwrites it"),) if exists else (),
-                lambda: self._save_to(path, force=True),
-            )
+            if not force and _path(str(path))[1] == "file":
+                words = f"{path} exists already; choose another name, or overwrite it"
+                self.tell(
+                    "could not save", words, (("f", "overwrites it"),), lambda: self._save_to(str(path), force=True)
+                )
+            else:
+                self.tell("could not save", str(error))
         else:
             self.say(f"saved {written} ({size(length)})")
         finally:
@@ -242,13 +243,46 @@ class Asking(_Base):
         self.tell("the engine ended", message, (("r", "starts it again"),), self.do_engine_restart)
 
 
-def _file_trouble(path: str) -> str:
-    if not path.strip():
-        return "write a path"
+def _path(text: str) -> tuple[Path, str, str]:
+    """A typed path, what is there (file, folder, other, nothing), and what is wrong with it, in one line, or ''."""
+    typed = text.strip()
+    path = Path(typed)
     try:
-        return "" if Path(path.strip()).expanduser().is_file() else f"there is no file {foreign(path.strip())}"
-    except (OSError, ValueError, RuntimeError) as error:
-        return f"that is no path: {error}"
+        path = path.expanduser()
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return path, "nothing", ""
+    except OSError as error:
+        return path, "nothing", f"{_shown(typed)}: {(error.strerror or str(error)).lower()}"
+    except RuntimeError:  # expanduser
+        return path, "nothing", f"{_shown(typed)}: there is no such user"
+    except ValueError as error:
+        return path, "nothing", f"that is no path: {error}"
+    return path, "file" if S_ISREG(mode) else "folder" if S_ISDIR(mode) else "other", ""
+
+
+def _file_trouble(text: str) -> str:
+    """Why a typed path cannot be opened; '' where it can."""
+    _, kind, wrong = _path(text)
+    return wrong or _not_a_file(text, kind) or (f"there is no file {_shown(text)}" if kind == "nothing" else "")
+
+
+def _place_trouble(text: str) -> str:
+    """Why a typed path is no place for a file; '' where it may be one."""
+    _, kind, wrong = _path(text)
+    return wrong or _not_a_file(text, kind)
+
+
+def _not_a_file(text: str, kind: str) -> str:
+    if not text.strip():
+        return "write a path"
+    what = {"folder": "a folder", "other": "no ordinary file"}.get(kind)
+    return f"{_shown(text)} is {what}" if what else ""
+
+
+def _shown(text: str) -> str:
+    text = text.strip()
+    return foreign(text if len(text) <= 80 else f"{text[:60]} …")
 
 
 def _file_name(trace: Trace | None) -> str:
