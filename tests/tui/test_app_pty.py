@@ -300,3 +300,34 @@ def test_under_tmux_without_the_mouse(tmp_path: Path) -> None:
         until("code=0")
     finally:
         subprocess.run([*tmux, "kill-server"], check=False)
+
+
+@pytest.mark.parametrize("key", ["q", "\x03"])
+def test_leaving_at_any_moment_of_the_start(key: str) -> None:
+    for tenths in range(0, 8, 2):
+        with program() as app:
+            if key == "\x03":  # typed before the terminal is the app's, it is a signal like any other program's
+                app.until("quit")
+            time.sleep(tenths / 10)
+            app.press(key)
+            app.ended()
+            assert app.process.returncode == 0
+            assert "Error" not in plain(app.output)
+
+
+def test_an_interrupt_before_the_first_frame_is_silent() -> None:
+    code = (
+        "import sys, time, tui.start, tui.__main__ as main\n"
+        "def run():\n    print('started')\n    time.sleep(20)\n"
+        "tui.start.run = run\nsys.exit(main.main([]))"
+    )
+    app = Program([sys.executable, "-c", code])
+    try:
+        app.until("started")
+        app.press("\x03")
+        app.ended()
+        assert app.process.returncode == 130
+        assert "Traceback" not in plain(app.output)
+    finally:
+        os.close(app.ours)
+        os.close(app.theirs)
