@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from engine.ops.attention import Attention, Mask, Softmax, per_query_head
-from engine.ops.base import at_least_float32
+from engine.ops.base import Op, at_least_float32
 from engine.ops.mask import attention_mask
-from engine.ops.projection import HeadResult
+from engine.ops.projection import HeadResult, ProjectFromHeads
 from engine.ops.residual import Add
 from engine.program import Program, Step
 
@@ -58,7 +58,7 @@ def check_step(trace: Readable, step: Step, at: int) -> Iterator[Check]:
     """The checks that concern one step of one pass."""
     name = step.site.name
     if isinstance(step.op, Softmax):
-        yield from _pattern(trace, name, at)
+        yield from _pattern(trace, step, at)
     elif isinstance(step.op, Attention):
         yield _mixture(trace, step, at)
     elif isinstance(step.op, Add):
@@ -74,19 +74,25 @@ def check_step(trace: Readable, step: Step, at: int) -> Iterator[Check]:
         if name.endswith("resid_post") and step.reads[0].endswith("resid_mid"):
             yield _stream(trace, name, at)
     elif isinstance(step.op, HeadResult):
-        yield _shares(trace, name, at)
+        yield _shares(trace, step, at)
     if step.on_path:
         bad = int((~torch.isfinite(trace.site(name, at))).sum())
         if bad:
             yield Check(f"all of {name} is finite", name, at, float(bad), 0.0)
 
 
-def _pattern(trace: Readable, name: str, at: int) -> Iterator[Check]:
+def _beside(trace: Readable, step: Step, kind: type[Op]) -> Step:
+    """The step of this kind of op in the same block."""
+    return next(s for s in trace.program.steps if isinstance(s.op, kind) and s.site.block == step.site.block)
+
+
+def _pattern(trace: Readable, step: Step, at: int) -> Iterator[Check]:
     """Rows sum to 1 (a row that may attend to nothing, to 0), and no weight lies where none may."""
-    mask = next(s.op for s in trace.program.steps if isinstance(s.op, Mask) and s.site.block == _block(trace, name))
+    name, mask = step.site.name, _beside(trace, step, Mask).op
+    assert isinstance(mask, Mask)
     positions, keys = trace.site("positions", at), trace.site("key_positions", at)
     worst, hidden, eps = 0.0, 0.0, torch.finfo(torch.float32).eps
-    for start, stop in _row_blocks(trace, name, at):
+    for start, stop in _row_blocks(trace, step, at):
         pattern = trace.part(name, at, {"query": (start, stop)})  # [batch head rows key]
         allowed = attention_mask(positions[:, start:stop], keys, causal=mask.causal)[:, None]  # [batch 1 rows key]
         real = allowed.any(-1)  # [batch 1 rows]
@@ -99,13 +105,12 @@ def _pattern(trace: Readable, name: str, at: int) -> Iterator[Check]:
 
 def _mixture(trace: Readable, step: Step, at: int) -> Check:
     """The pattern, derived, times the values equals z, from the fused kernel."""
-    pattern = step.site.name.removesuffix("z") + "pattern"
+    pattern = _beside(trace, step, Softmax).site.name
     z = trace.site(step.site.name, at)
-    v = per_query_head(at_least_float32(trace.site(step.reads[2], at)), z.shape[2]).transpose(
-        1, 2
-    )  # [batch head key d_head]
+    v = per_query_head(at_least_float32(trace.site(step.reads[2], at)), z.shape[2])  # [batch key head d_head]
+    v = v.transpose(1, 2)  # [batch head key d_head]
     worst = 0.0
-    for start, stop in _row_blocks(trace, pattern, at):
+    for start, stop in _row_blocks(trace, step, at):
         mixed = trace.part(pattern, at, {"query": (start, stop)}) @ v  # [batch head rows d_head]
         worst = _larger(worst, _gap(mixed.transpose(1, 2), z[:, start:stop]))
     # z and, in some kernels, the weights are rounded to its dtype; scores of this size lose the rest.
@@ -129,10 +134,9 @@ def _stream(trace: Readable, name: str, at: int) -> Check:
     )
 
 
-def _shares(trace: Readable, name: str, at: int) -> Check:
+def _shares(trace: Readable, step: Step, at: int) -> Check:
     """The heads' shares, and the bias, add up to attn_out."""
-    out = trace.program.step(name.removesuffix("attn.result") + "attn_out")
-    assert out is not None
+    name, out = step.site.name, _beside(trace, step, ProjectFromHeads)
     shares = trace.site(name, at)  # [batch pos head d_model]
     total = shares.sum(2)  # [batch pos d_model]
     whole = trace.site(out.site.name, at)
@@ -143,19 +147,13 @@ def _shares(trace: Readable, name: str, at: int) -> Check:
     return Check("Σ heads (+ bias) = attn_out", name, at, _gap(total, whole), tolerance)
 
 
-def _row_blocks(trace: Readable, name: str, at: int) -> Iterator[tuple[int, int]]:
+def _row_blocks(trace: Readable, step: Step, at: int) -> Iterator[tuple[int, int]]:
     """Ranges of query rows, each of at most CELLS_AT_ONCE cells over all heads and keys."""
-    q = trace.program.step(name.rsplit(".", 1)[0] + ".z")
-    assert q is not None
-    batch, rows, heads, _ = trace.site(q.reads[0], at).shape
+    batch, rows, heads, _ = trace.site(_beside(trace, step, Attention).reads[0], at).shape
     keys = trace.site("key_positions", at).shape[1]
-    step = max(1, CELLS_AT_ONCE // max(1, batch * heads * keys))
-    for start in range(0, rows, step):
-        yield start, min(rows, start + step)
-
-
-def _block(trace: Readable, name: str) -> int | None:
-    return trace.program.site(name).block
+    at_once = max(1, CELLS_AT_ONCE // max(1, batch * heads * keys))
+    for start in range(0, rows, at_once):
+        yield start, min(rows, start + at_once)
 
 
 def _gap(a: Tensor, b: Tensor) -> float:
