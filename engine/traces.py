@@ -19,7 +19,7 @@ from engine.dtypes import dtype_name
 from engine.errors import AddressError, MemoryLimitError, NotKeptError
 from engine.ops.base import PassInfo, at_least_float32
 from engine.plan import human
-from engine.program import Program
+from engine.program import Program, Step
 from engine.runner import computing, run
 from engine.runtime import available_memory
 from engine.sites import Address, Span, normalise
@@ -222,7 +222,8 @@ class Trace:
         part = {axis: stop - start for axis, (start, stop) in own.items()}
         self._refuse_if_huge(name, tuple(part.get(axis, sizes[axis]) for axis in axes))
         with computing(self.program):
-            result = step.op.run(self._pass(at).info, *reads, *(self.weight(p) for p in step.params))
+            weights = (self._weight_part(step, param, own, sizes) for param in step.params)
+            result = step.op.run(self._pass(at).info, *reads, *weights)
         inner = {axis: (a - own.get(axis, (0, 0))[0], b - own.get(axis, (0, 0))[0]) for axis, (a, b) in window.items()}
         return _narrow(result, axes, inner)
 
@@ -233,6 +234,15 @@ class Trace:
                 f"this needs the weight {name}, which a trace file does not hold; open it with its model"
             )
         return self.weights[name]
+
+    def _weight_part(self, step: Step, param: str, window: Window, sizes: Mapping[str, int]) -> Tensor:
+        """The part of a weight that a part of the result needs."""
+        weight = self.weight(param)
+        for axis, dim in step.op.along_weight.items():
+            if axis in window:
+                (start, stop), unit = window[axis], weight.shape[dim] // sizes[axis]
+                weight = weight.narrow(dim, start * unit, (stop - start) * unit)
+        return weight
 
     def _pass(self, at: int) -> Pass:
         if not 0 <= at < len(self.passes):

@@ -59,13 +59,15 @@ class Op:
 
     ``run`` takes the tensors that the step reads and then its weights, and returns a new tensor; it writes into
     none of them. ``along`` names the output axes that can be computed for a part alone, and for each the axis of
-    each read that has to be narrowed (None: that read is needed whole). ``float32`` says that the result is float32
+    each read that has to be narrowed (None: that read is needed whole); ``along_weight`` the weight's dimension that
+    runs over such an axis, where one does. ``float32`` says that the result is float32
     whatever the model's dtype, ``unseen`` what a cell holds for a key that a pass did not have yet, and ``hides``
     that −∞ there means "not to be attended to" and not that something went wrong.
     """
 
     TEXT: ClassVar[Text]
     along: ClassVar[Mapping[str, tuple[str | None, ...]]] = {}
+    along_weight: ClassVar[Mapping[str, int]] = {}
     float32: ClassVar[bool] = False
     unseen: ClassVar[float] = -torch.inf
     hides: ClassVar[bool] = False

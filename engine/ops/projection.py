@@ -150,7 +150,8 @@ class ProjectFromHeads(Project):
 class HeadResult(Op):
     """Each head's share of attn_out: z_h · W_O[:, h]ᵀ, in float32. The shares and the bias add up to attn_out."""
 
-    along: ClassVar = {"pos": ("pos",), "batch": ("batch",)}
+    along: ClassVar = {"pos": ("pos",), "batch": ("batch",), "head": ("head",)}
+    along_weight: ClassVar = {"head": 1}
     TEXT: ClassVar[Text] = Text(
         "Each head's share",
         "result_h = z_h W_O[h]ᵀ",
@@ -165,7 +166,7 @@ class HeadResult(Op):
         z: Float[Tensor, "batch pos head d_head"],
         weight: Float[Tensor, "d_model head*d_head"],
     ) -> Float[Tensor, "batch pos head d_model"]:
-        per_head = at_least_float32(weight).view(weight.shape[0], *z.shape[-2:])  # [d_model head d_head]
+        per_head = at_least_float32(weight).unflatten(-1, z.shape[-2:])  # [d_model head d_head]
         return torch.einsum("bphd,mhd->bphm", at_least_float32(z), per_head)
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:

@@ -26,7 +26,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from engine import tracefile
+from engine import tracefile, tracewriter
+from engine.checksum import checksum
 from tests.bench.ratio import report
 
 MIB = 1024 * 1024
@@ -97,7 +98,7 @@ def saving(
         tracefile.write(path, header, tensors)
 
     def ours_unsynced() -> None:
-        with mock.patch("os.fsync"), mock.patch.object(tracefile, "_writeback", return_value=None):
+        with mock.patch("os.fsync"), mock.patch.object(tracewriter, "_writeback", return_value=None):
             tracefile.write(path, header, tensors)
 
     def bare() -> None:
@@ -186,7 +187,7 @@ def checksums(seconds: float) -> None:
     import zlib
 
     data = torch.randn(16 * MIB).view(torch.uint8).numpy().data
-    runs = {"ours": lambda: tracefile._checksum(data), "crc": lambda: zlib.crc32(data)}
+    runs = {"ours": lambda: checksum(data), "crc": lambda: zlib.crc32(data)}
     took = interleaved(runs, seconds, lambda: None)
     rates = ", ".join(f"{name} {len(data) / 2**30 / took.median(name):.1f} GiB/s" for name in took)
     report("checksum / zlib.crc32", took.ratio("ours", "crc"), None, detail=rates)

@@ -117,3 +117,15 @@ def test_running_again_leaves_what_was_noted():
     again.choices["x"] = ("math", False)
     assert info.ran == {"flash"}
     assert info.choices == {}
+
+
+def test_one_head_s_share_is_computed_alone(tiny, monkeypatch):
+    from engine.ops.projection import HeadResult
+
+    model = tiny(n_kv_heads=2, positions="rotary", norm="rms")
+    t, whole = trace(model, IDS), trace(model, IDS)["blocks.1.attn.result"]
+    shapes, run = [], HeadResult.run
+    monkeypatch.setattr(HeadResult, "run", lambda *args: shapes.append(args[2].shape) or run(*args))
+    torch.testing.assert_close(t["blocks.1.attn.result[h=2]"], whole[:, :, 2])
+    torch.testing.assert_close(t["blocks.1.attn.result[h=1:4,p=3:5]"], whole[:, 3:5, 1:4])
+    assert shapes == [(1, 10, 1, 6), (1, 2, 4, 6)]

@@ -23,7 +23,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from engine import tracefile
+from engine import traceformat, tracereader, tracewriter
+from engine.checksum import checksum
 from engine.errors import TraceFileError
 from engine.text import display
 from engine.tracefile import check_target, expect, read, write
@@ -270,7 +271,7 @@ def test_tensors_outlive_the_file_and_its_opening(path, small):
 def test_it_is_a_mapping_that_reads_nothing_unasked(path, small):
     _, tensors = read(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tracefile, "_checksum", None)  # reading would fail
+        patch.setattr(tracereader, "checksum", None)  # reading would fail
         assert len(tensors) == len(list(tensors)) == len(DTYPES) + 3
         assert "one" in tensors
         assert "again" in tensors
@@ -289,8 +290,7 @@ def test_it_is_a_mapping_that_reads_nothing_unasked(path, small):
 def test_a_tensor_is_verified_once(path, monkeypatch):
     write(path, {}, {"a": torch.ones(3), "b": torch.ones(3)})
     taken = []
-    checksum = tracefile._checksum
-    monkeypatch.setattr(tracefile, "_checksum", lambda data: taken.append(len(data)) or checksum(data))
+    monkeypatch.setattr(tracereader, "checksum", lambda data: taken.append(len(data)) or checksum(data))
     _, tensors = read(path)
     assert torch.equal(tensors["a"], tensors["a"])
     assert len(taken) == 1
@@ -359,20 +359,20 @@ print(*{"torch", "numpy", "safetensors"} & set(sys.modules))
 def test_a_checksum_sees_every_changed_byte(size):
     draw = np.random.default_rng(size)
     data = draw.integers(0, 256, size, dtype=np.uint8)
-    before = tracefile._checksum(data.data)
+    before = checksum(data.data)
     for at in {0, size - 1, *draw.integers(0, size, 60).tolist()}:
         for change in (1, 0x80, 0xFF):
             data[at] ^= change
-            assert tracefile._checksum(data.data) != before
+            assert checksum(data.data) != before
             data[at] ^= change
-    assert tracefile._checksum(data.data) == before
+    assert checksum(data.data) == before
 
 
 @pytest.mark.parametrize("unit", [8, 512, 4096, 65536, 2**20])
 def test_a_checksum_sees_blocks_that_changed_places(unit):
     draw = np.random.default_rng(unit)
     data = draw.integers(0, 256, 4 * 2**20, dtype=np.uint8)
-    before = tracefile._checksum(data.data)
+    before = checksum(data.data)
     count = len(data) // unit
     pairs = itertools.islice(itertools.combinations(range(count), 2), 100) if count < 20 else [
         draw.choice(count, 2, replace=False) for _ in range(100)
@@ -380,17 +380,17 @@ def test_a_checksum_sees_blocks_that_changed_places(unit):
     for a, b in pairs:
         a, b = slice(a * unit, (a + 1) * unit), slice(b * unit, (b + 1) * unit)
         data[a], data[b] = data[b].copy(), data[a].copy()
-        assert tracefile._checksum(data.data) != before
+        assert checksum(data.data) != before
         data[a], data[b] = data[b].copy(), data[a].copy()
 
 
 def test_a_checksum_does_not_depend_on_where_the_bytes_lie():
     data = np.random.default_rng(0).integers(0, 256, 3_000_000, dtype=np.uint8)
-    expected = tracefile._checksum(data.data)
+    expected = checksum(data.data)
     for offset in range(1, 9):
         moved = np.zeros(len(data) + 16, dtype=np.uint8)
         moved[offset : offset + len(data)] = data
-        assert tracefile._checksum(moved[offset : offset + len(data)].data) == expected
+        assert checksum(moved[offset : offset + len(data)].data) == expected
 
 
 def test_a_file_of_many_pieces(path):
@@ -561,7 +561,7 @@ def test_forged_headers(path, small, changes, line):
 def test_forged_json(path, small):
     data, _ = small
     whole = header_length(data)
-    opening = tracefile._OPENING + b"00000000" + rb"\","
+    opening = traceformat.OPENING + b"00000000" + rb"\","
     for text, line in (
         (opening, "its header is no JSON"),
         (opening + rb'}"', "its header is no JSON"),
@@ -674,7 +674,7 @@ def test_no_room_is_known_before_anything_is_written(target, monkeypatch):
 @linux
 def test_a_file_system_that_cannot_set_room_aside_will_do(path, monkeypatch):
     fails(monkeypatch, "posix_fallocate", OSError(errno.EOPNOTSUPP, "Operation not supported"))
-    monkeypatch.setattr(tracefile, "_writeback", lambda: None)
+    monkeypatch.setattr(tracewriter, "_writeback", lambda: None)
     assert write(path, {}, LARGE) == path.stat().st_size
     read(path)[1].verify()
 
@@ -696,11 +696,12 @@ import resource, sys
 from pathlib import Path
 import torch
 from engine import tracefile
+from engine.errors import TraceFileError
 resource.setrlimit(resource.RLIMIT_FSIZE, ({2**20}, {2**20}))
 for count in (300, 3000):
     try:
         tracefile.write(Path(sys.argv[1]), {{}}, {{"x": torch.zeros(count, 1024)}})
-    except tracefile.TraceFileError as error:
+    except TraceFileError as error:
         print(error)
 """
     done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True)
@@ -709,17 +710,17 @@ for count in (300, 3000):
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError, RuntimeError("CUDA error")], ids=str)
-@pytest.mark.parametrize("name", ["_checksum", "_bytes_of"])
+@pytest.mark.parametrize("name", ["checksum", "_bytes_of"])
 def test_whatever_happens_leaves_all_as_it_was(target, monkeypatch, raised, name):
     path, before = target
-    real, calls = getattr(tracefile, name), itertools.count()
+    real, calls = getattr(tracewriter, name), itertools.count()
 
     def fake(*arguments):
         if next(calls) == 2:
             raise raised
         return real(*arguments)
 
-    monkeypatch.setattr(tracefile, name, fake)
+    monkeypatch.setattr(tracewriter, name, fake)
     with pytest.raises(raised if isinstance(raised, type) else type(raised)):
         write(path, {}, LARGE, force=True)
     assert listing(path.parent) == before
@@ -727,13 +728,12 @@ def test_whatever_happens_leaves_all_as_it_was(target, monkeypatch, raised, name
 
 def test_ctrl_c_leaves_all_as_it_was(target, monkeypatch):
     path, before = target
-    real = tracefile._checksum
 
     def fake(*arguments):
         signal.raise_signal(signal.SIGINT)
-        return real(*arguments)
+        return checksum(*arguments)
 
-    monkeypatch.setattr(tracefile, "_checksum", fake)
+    monkeypatch.setattr(tracewriter, "checksum", fake)
     with pytest.raises(KeyboardInterrupt):
         write(path, {}, LARGE, force=True)
     assert listing(path.parent) == before
@@ -838,7 +838,7 @@ def test_a_link_stays_a_link_and_permissions_stay(tmp_path):
 
 
 def test_a_header_that_no_reader_opens_is_refused_beforehand(path, monkeypatch):
-    monkeypatch.setattr(tracefile, "MAX_HEADER_BYTES", 2000)
+    monkeypatch.setattr(tracewriter, "MAX_HEADER_BYTES", 2000)
     tensors = {f"blocks.{i}.attn.q@0": torch.ones(1) for i in range(30)}
     said = refusal(write, path, {}, tensors)
     assert "its header would be 2,552 bytes" in said

@@ -22,6 +22,7 @@ import torch
 from engine import tracefile
 from engine.errors import TraceFileError
 from engine.text import display
+from engine.traceformat import DTYPES
 from tests.engine.damage import accidents, forgeries
 
 Contents = tuple[dict[str, object], dict[str, tuple[torch.dtype, tuple[int, ...], bytes]]]
@@ -31,7 +32,7 @@ def example(path: Path) -> None:
     """A small file with every dtype, an alias, an empty tensor and one without axes."""
     draw = torch.Generator().manual_seed(0)
     raw = torch.randint(0, 256, (48,), generator=draw, dtype=torch.uint8)
-    dtypes = {code: getattr(torch, name) for code, name in tracefile._TORCH_NAME.items() if code != "BOOL"}
+    dtypes = {code: getattr(torch, name) for code, (name, _) in DTYPES.items() if code != "BOOL"}
     tensors = {f"as.{code}": raw.view(dtype) for code, dtype in dtypes.items()}
     tensors["blocks.0.resid_pre@0"] = torch.randn(2, 3, 5, generator=draw)
     tensors["blocks.0.resid_post@0"] = tensors["blocks.0.resid_pre@0"]

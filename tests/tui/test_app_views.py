@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from fake_engine import FakeEngine
 from helpers import go, main_of, picture, running, settled, text_of
 from rich.cells import cell_len
 
-from tui.state.block import EVERYTHING
+from tui.state.block import EVERYTHING, Stats
 from tui.widgets.heatmap import Heatmap
 
 DARK, LIGHT = "layerstep-dark", "layerstep-light"
@@ -204,3 +205,26 @@ async def test_a_trace_without_logits_is_walked_too(monkeypatch: pytest.MonkeyPa
             await pilot.press("right")
         await settled(pilot)
         assert main_of(app).here[1].step == 25
+
+
+async def test_words_without_room_end_with_an_ellipsis() -> None:
+    async with running(size=(80, 24)) as (app, pilot):
+        await go(app, pilot, "tokens")
+        assert any("special, by token…" in line for line in text_of(app))
+        await pilot.press("question_mark")
+        await settled(pilot)
+        assert any(re.search(r"The token before \(in the.*… ", line) for line in text_of(app))
+    async with running(size=(160, 60)) as (app, pilot):
+        await pilot.press("question_mark")
+        await settled(pilot)
+        assert any("Show or hide the explanation " in line for line in text_of(app))
+
+
+async def test_the_scale_says_on_which_side_values_lie_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Stats.read
+    monkeypatch.setattr(Stats, "read", lambda stats: replace(read(stats), low=-62.0, high=0.5, mean=0.0, std=1.0))
+    async with running(size=(160, 45)) as (app, pilot):
+        await go(app, pilot, "blocks.0.attn.z")
+        shown = "\n".join(text_of(app))
+        assert re.search(r"≤-\d", shown)
+        assert "≥" not in shown

@@ -13,7 +13,7 @@ from textual.strip import Strip
 from tui.actions import ACTIONS, GROUPS
 from tui.screens.dialog import Box, Dialog
 from tui.text import fit
-from tui.widgets.lines import LineView
+from tui.widgets.lines import LineView, shortened
 
 MARKS = (
     ("●", "a step on the path to the logits"),
@@ -53,7 +53,7 @@ class HelpLines(LineView, can_focus=True):
         width, place = self.room.width, y + self.scroll_offset.y
         if place >= len(self._lines):
             return self.blank(width)
-        return self.cached((place, width), lambda: self._lines[place], width)
+        return self.cached((place, width), lambda: shortened(self._lines[place], width), width)
 
     def _write(self) -> Iterator[list[Segment]]:
         inks = self.inks
@@ -65,7 +65,7 @@ class HelpLines(LineView, can_focus=True):
                     label, _, more = words.partition("  ")
                     yield [
                         Segment(f"   {fit(action.shown_keys, 10)} ", inks.primary),
-                        Segment(fit(label, 27) + " ", inks.text),
+                        Segment(fit(label, 28) + " ", inks.text),
                         Segment(more, inks.muted),
                     ]
             yield []

@@ -12,9 +12,19 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from tui.render.palette import Inks, Palette, inks, palette
+from tui.text import fit
 from tui.themes import THEMES
 
 MOST_STRIPS = 2000
+
+
+def shortened(segments: list[Segment], width: int) -> list[Segment]:
+    """A line whose last segment ends with … where it does not fit into ``width`` cells."""
+    if not segments or sum(segment.cell_length for segment in segments) <= width:
+        return segments
+    *first, last = segments
+    room = max(0, width - sum(segment.cell_length for segment in first))
+    return [*first, Segment(fit(last.text, room), last.style)]
 
 
 class LineView(ScrollView, inherit_bindings=False):

@@ -100,11 +100,12 @@ class Readout(LineView, can_focus=False):
         segments = [Segment(" ", inks.text)]
         if self._scale is not None:
             low, high = (-self._scale.limit if stats.signed else 0.0), self._scale.limit
-            clip = "≥" if stats.clipped else ""
+            below = "≤" if stats.clipped and stats.low < low else ""
+            above = "≥" if stats.clipped and stats.high > high else ""
             segments += [
-                Segment(f"{short(low)} ", inks.muted),
+                Segment(f"{below}{short(low)} ", inks.muted),
                 *legend(self._scale, max(8, width // 5)),
-                Segment(f" {clip}{short(high)}  ", inks.muted),
+                Segment(f" {above}{short(high)}  ", inks.muted),
             ]
         parts = [
             f"min {short(stats.low)}",

@@ -7,6 +7,7 @@ from textual.strip import Strip
 
 from tui.state.trace import Token
 from tui.text import cells, fit, right
+from tui.widgets.lines import shortened
 from tui.widgets.plane import RowsView
 
 
@@ -34,7 +35,7 @@ class TokenTable(RowsView):
         row = y - 1 + self.scroll_offset.y
         if row >= self.count:
             return self.blank(width)
-        return self.cached((row, row == self.cell[0], width), lambda: self._line(row), width)
+        return self.cached((row, row == self.cell[0], width), lambda: shortened(self._line(row), width), width)
 
     @property
     def _is_ids(self) -> bool:
