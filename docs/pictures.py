@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent / "pictures"
 PROMPT = "The server crashed because the disk was full. It"
 
 PICTURES = {
-    "app": (("modern", PROMPT), "blocks.1.attn.pattern[h=0,q=10,k=2]@0", (132, 38)),
+    "app": (("modern", PROMPT), "blocks.1.attn.pattern[h=7,q=10,k=2]@0", (132, 38)),
     "values": (("modern", PROMPT), "blocks.2.mlp.post[p=10,d=0]@0", (132, 38)),
     "logits": (("classic", PROMPT), "logits[p=10]@0", (132, 38)),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import lru_cache
 from math import prod, sqrt
 from typing import NamedTuple
@@ -100,8 +101,9 @@ class Program:
         for site in self.inputs:
             if site.name == name:
                 return site
+        names = [site.name for site in self.sites]
         tail = name.rsplit(".", 1)[-1]
-        near = [site.name for site in self.sites if site.name.endswith(tail)] or [site.name for site in self.sites]
+        near = get_close_matches(name, names, 3) or [site for site in names if site.endswith(tail)] or names
         raise AddressError(f"there is no site {name!r} in this program; there is, for example, {', '.join(near[:3])}")
 
     def step(self, name: str) -> Step | None:

@@ -1,7 +1,7 @@
 """Names of tensors and places in them.
 
 A *site* is a named tensor with named axes: ``blocks.3.attn.pattern`` over (batch, head, query, key). An
-*address* is a place in a trace as text, ``blocks.3.attn.pattern[h=3,q=9,k=5]@1``: site, index by axis, pass.
+*address* is a place in a trace as text, ``blocks.3.attn.pattern[h=3,q=8,k=2]@1``: site, index by axis, pass.
 The names are TransformerLens's with ``hook_`` left out; ``normalise`` drops it where somebody writes it.
 
 Nothing here imports torch: the app, the command line and the engine share these words.
@@ -99,7 +99,7 @@ class Address:
         """Read an address. Raises AddressError where the text is none."""
         found = _ADDRESS.fullmatch(text.strip())
         if not found or not _NAME.fullmatch(normalise(found["site"])):
-            raise AddressError(f"{_short(text)} is not an address; write e.g. blocks.2.attn.pattern[h=3,q=9]@0")
+            raise AddressError(f"{_short(text)} is not an address; write e.g. blocks.2.attn.pattern[h=3,q=8]@0")
         index = (
             tuple(_term(text, term.strip()) for term in found["index"].split(",") if term.strip())
             if found["index"]

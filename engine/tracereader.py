@@ -56,8 +56,9 @@ def read(path: Path) -> tuple[dict[str, Any], Tensors]:
         with path.open("rb") as file:
             return _read(path, file)
     except OSError as error:
-        missing = error.errno == errno.ENOENT
-        why = "there is no such file; check the name" if missing else f"{short(error.strerror)}; name a trace file"
+        why = f"{short(error.strerror or error)}; name a trace file"
+        if error.errno == errno.ENOENT:
+            why = "there is no such file; check the name"
         raise TraceFileError(f"{shown(path)} cannot be read: {why}") from None
 
 
@@ -133,7 +134,8 @@ def _not_ours(path: Path, size: int, length: int, head: bytes) -> TraceFileError
         )
     if length <= size - 8 and head.startswith(b"{", 8):
         return TraceFileError(
-            f"{shown(path)} is a safetensors file but no layerstep trace; name a file that layerstep saved"
+            f"{shown(path)} is a safetensors file but no layerstep trace, or a damaged one; name a file that "
+            "layerstep saved"
         )
     return TraceFileError(f"{shown(path)} is no trace file, or is damaged; name a file that layerstep saved")
 

@@ -61,7 +61,7 @@ class Trace:
     """The record of one prompt (or of a batch, one row each). Nothing in it changes.
 
     ``trace["blocks.2.attn.pattern"]`` is the tensor of a site over all passes, with TransformerLens's ``hook_``
-    names understood; ``trace["blocks.2.attn.pattern[h=3,q=9]@0"]`` a place in it. A tensor that was not kept is
+    names understood; ``trace["blocks.2.attn.pattern[h=3,q=8]@0"]`` a place in it. A tensor that was not kept is
     derived by running its steps again, bit for bit.
     """
 

@@ -138,14 +138,8 @@ def _laid_out(
         end = position + tensor.nbytes
         plan[name] = Stored(_CODE[dtype_name(tensor.dtype)], tuple(tensor.shape), position, end)
         position = end
-    ours = {
-        "version": VERSION,
-        "checksum": NO_SUM,
-        "sums": NO_SUM * len(plan),
-        "data": position,
-        "aliases": aliases,
-        "header": dict(header),
-    }
+    ours = {"version": VERSION, "checksum": NO_SUM, "sums": NO_SUM * len(plan), "data": position}
+    ours |= {"aliases": aliases, "header": dict(header)}
     table = {
         name: {"dtype": entry.dtype, "shape": entry.shape, "data_offsets": (entry.begin, entry.end)}
         for name, entry in plan.items()
@@ -190,15 +184,15 @@ def _make_room(fd: int, size: int) -> None:
 
 def _write_data(fd: int, data: memoryview) -> int:
     """Write one tensor's data after those before; their checksum."""
-    sum_ = 0
+    total = 0
     for begin in range(0, len(data), _PIECE):
         piece = data[begin : begin + _PIECE]
-        sum_ = checksum(piece, sum_)
+        total = checksum(piece, total)
         _write_all(fd, piece)
         position = os.lseek(fd, 0, os.SEEK_CUR)
         if position // _EARLY != (position - len(piece)) // _EARLY and (start_writeback := _writeback()):
             start_writeback(fd, 0, 0, 2)
-    return sum_
+    return total
 
 
 def _write_all(fd: int, data: memoryview) -> None:

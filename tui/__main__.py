@@ -24,8 +24,8 @@ def _main(argv: Sequence[str] | None) -> int:
 
     parser = argparse.ArgumentParser(prog="python -m tui", description="Walk through a transformer's forward pass.")
     parser.add_argument("prompt", nargs="?", help="the text to walk through (also read from a pipe)")
-    parser.add_argument("--model", help="a sample, a folder or a hub id (default: modern)")
-    parser.add_argument("--at", metavar="ADDRESS", help="where to start, e.g. blocks.2.attn.pattern[h=3,q=9]")
+    parser.add_argument("--model", help="a sample or a folder (default: modern)")
+    parser.add_argument("--at", metavar="ADDRESS", help="where to start, e.g. blocks.2.attn.pattern[h=3,q=8]")
     parser.add_argument("--open", metavar="FILE", dest="file", help="a saved trace instead of a prompt")
     parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
     parser.add_argument("--light", action="store_true", help="the light theme")

@@ -75,7 +75,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("trace.save", ("s",), "Save this trace", "Trace", hint="s save", rank=45),
     Action("find.site", ("slash",), "Find a step", "Trace", "Type a part of its name", "/ find", 7),
     Action("find.any", ("ctrl+p",), "Find a step or an action", "Trace", "The command palette", needs_trace=False),
-    Action("find.address", ("colon",), "Go to an address", "Trace", "blocks.2.attn.pattern[h=3,q=9]", ": address", 42),
+    Action("find.address", ("colon",), "Go to an address", "Trace", "blocks.2.attn.pattern[h=3,q=8]", ": address", 42),
     Action("engine.restart", ("r",), "Start the engine again", "App", "After it ended", needs_trace=False),
     Action("theme", ("T",), "Dark or light", "App", needs_trace=False),
     Action("help", ("question_mark",), "Help", "App", "All keys", "? help", 5, needs_trace=False),

@@ -11,7 +11,7 @@ from engine.cli.walk import check_address, check_file, open_app
 @make_command(name="open", help="Open the trace in FILE in the app.")
 @click.argument("file")
 @click.option("--model", metavar="M", help="The model it was recorded with, for what the file does not hold.")
-@click.option("--at", "address", metavar="ADDRESS", help="Where to start, e.g. blocks.2.attn.pattern[h=3,q=9].")
+@click.option("--at", "address", metavar="ADDRESS", help="Where to start, e.g. blocks.2.attn.pattern[h=3,q=8].")
 def command(file: str, model: str | None, address: str | None) -> int:
     check_address(address)
     check_file(file)

@@ -84,7 +84,7 @@ def _next(trace: Trace, row: int) -> Iterator[str]:
     if not top:
         yield f"no next token: {why_not}"
         return
-    table = [[str(c.id), c.label, f"{c.prob:.4f}", f"{c.logit:.4f}"] for c in top]
+    table = [[str(c.id), c.label, f"{c.prob:.4f}" if c.prob >= 5e-5 else "<0.0001", f"{c.logit:.4f}"] for c in top]
     yield from columns([["id", "next token", "prob", "logit"], *table], numbers=(0, 2, 3))
 
 

@@ -33,7 +33,7 @@ MOST_VALUES = 4_000_000
     ),
 )
 @click.argument("source", metavar="[FILE|PROMPT]", required=False)
-@click.option("--at", "address", metavar="ADDRESS", help="E.g. blocks.2.attn.pattern[h=3,q=9,k=5]@0.")
+@click.option("--at", "address", metavar="ADDRESS", help="E.g. blocks.2.attn.pattern[h=3,q=8,k=2]@0.")
 @click.option("--full", is_flag=True, help="Print every row and column.")
 @click.option("--checks", is_flag=True, help="Print the invariants and their figures; exit 1 if one does not hold.")
 @model_option
@@ -66,7 +66,7 @@ def command(
             from engine.cli import overview
 
             data = overview.to_json(trace) if as_json else {}
-            lines = [] if as_json else list(overview.lines(trace))
+            lines = [] if as_json or checks else list(overview.lines(trace))
         held = trace.checks(Address.parse(address).site if address else None) if checks else []
     if as_json:
         say_json(data | ({"checks": [check.to_json() for check in held]} if checks else {}))

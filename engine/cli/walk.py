@@ -26,7 +26,7 @@ def open_app(prompt: str | None, model: str | None, address: str | None, file: s
 @make_command(name="layerstep", help="Open the app on PROMPT. Without one it opens on a sample prompt.")
 @click.argument("prompt", required=False)
 @click.option("--model", metavar="M", help="A sample's name or a model folder.  [default: modern]")
-@click.option("--at", "address", metavar="ADDRESS", help="Where to start, e.g. blocks.2.attn.pattern[h=3,q=9].")
+@click.option("--at", "address", metavar="ADDRESS", help="Where to start, e.g. blocks.2.attn.pattern[h=3,q=8].")
 def command(prompt: str | None, model: str | None, address: str | None) -> int:
     check_address(address)
     if prompt == "-":  # the app reads a pipe by itself

@@ -21,7 +21,7 @@ ROWS = (
     ("… to the other noun", ("it_to_subject", "foil")),
     ("weight from a verb to its subject, across another noun", ("verb_to_subject", "target")),
     ("weight from he or she to the right one of two names", ("pronoun_to_name", "target")),
-    ("is or are right after a noun of the other number", ("agreement", "before_the_wrong_one")),
+    ("is or are, right across a noun of the other number", ("agreement", "before_the_wrong_one")),
     ("who has what, asked again: the right thing on top", ("possession_asked", "on_top")),
 )
 """What is shown, and where it stands in figures.json. Counts are shown out of how many."""
@@ -30,7 +30,7 @@ ROWS = (
 def table() -> str:
     """The table as Markdown; – where a model has no such figure."""
     figures = {name: _read(ROOT / "samples" / "models" / name / "figures.json") for name in MODELS}
-    lines = ["| best head, or next token | " + " | ".join(f"`{name}`" for name in MODELS) + " |"]
+    lines = ["| on text never seen in training | " + " | ".join(f"`{name}`" for name in MODELS) + " |"]
     lines.append("| --- |" + " --- |" * len(MODELS))
     for words, place in ROWS:
         lines.append(f"| {words} | " + " | ".join(_figure(figures[name], place) for name in MODELS) + " |")

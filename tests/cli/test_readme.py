@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(len(sample_folders()) < 2, reason="the sample mo
 
 def test_headless_lines(call: Call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert len(HEADLESS) >= 6
+    assert len(HEADLESS) >= 5
     for line in HEADLESS:
         feed, _, command = line.rpartition(" | ")
         args = shlex.split(command)
