@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _ANY_VERSION: Final = re.compile(rb'\{"__metadata__":\{"layerstep":"\{\\"version\\":(\d{1,9}),')
-_SUM: Final = re.compile("[0-9a-f]{8}")
+_HEXADECIMAL: Final = re.compile("[0-9a-f]*")
 _MAX_SIZE: Final = 2**63 - 1
 
 
@@ -159,11 +159,10 @@ class Tensors(Mapping[str, "Tensor"]):
     ) -> None:
         self._path, self._mapped, self._start = path, mapped, start
         self._table = table
-        sums = expect(ours.get("sums"), str, f"{shown(path)}: the header's sums")
-        found = _SUM.findall(sums)
-        if not len(found) * 8 == len(sums) == len(table) * 8:
+        self._number = dict(zip(table, range(len(table)), strict=True))
+        self._sums = expect(ours.get("sums"), str, f"{shown(path)}: the header's sums")
+        if len(self._sums) != 8 * len(table) or not _HEXADECIMAL.fullmatch(self._sums):
             raise _damaged(path, "its checksums do not fit its tensors")
-        self._sums: dict[str, str] = dict(zip(table, found, strict=True))
         self._aliases = expect(ours.get("aliases"), dict, f"{shown(path)}: the header's aliases")
         for name, first in self._aliases.items():
             if type(first) is not str or first not in table or name in table:
@@ -250,8 +249,9 @@ class Tensors(Mapping[str, "Tensor"]):
     def _verify(self, name: str, entry: Stored) -> None:
         if name in self._sound:
             return
+        at = 8 * self._number[name]
         with memoryview(self._mapped) as whole, whole[self._start + entry.begin : self._start + entry.end] as data:
-            if checksum(data) != int(self._sums[name], 16) or (entry.dtype == "BOOL" and _beyond_bool(data)):
+            if checksum(data) != int(self._sums[at : at + 8], 16) or (entry.dtype == "BOOL" and _beyond_bool(data)):
                 raise _damaged(self._path, f"the data of tensor {shown_name(name)} were changed")
         self._sound.add(name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, TextIO
 
@@ -54,6 +55,7 @@ def run(
         else:
             request = {"model": model or "modern", "prompt": PROMPT if prompt is None else prompt}
         app = LayerstepApp(lambda: _client(engine), request, address or "", LIGHT.name if light else DARK.name)
+        signal.signal(signal.SIGINT, lambda *_: app.exit())  # Ctrl+C, until the terminal gives it as a key
         app.run(mouse=mouse)
         return app.return_code or 0
     finally:

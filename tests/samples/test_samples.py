@@ -75,7 +75,7 @@ def test_a_head_finds_what_came_after_the_same_token_before(name: str, period: i
 
 
 def reported(of: Model, cases: list[probes.Case]) -> dict[str, tuple[float, float]]:
-    """By kind of sentence: the mean weight on the right word and on the other one, of the head that the first half picks."""
+    """By kind of sentence: mean weight on the right word and on the other, of the head that the first half picks."""
     located = [(case.kind, probes.locate(of.tokenizer._inner, case)) for case in cases]
     rows = []
     for kind, at in located:
