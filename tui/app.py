@@ -62,6 +62,7 @@ class LayerstepApp(App[None]):
         self._address = address
         self._typed: deque[Key] = deque()
         self._typing: asyncio.Task[None] | None = None
+        self._interrupted = False
         for known in THEMES.values():
             self.register_theme(known)
         self.theme = theme
@@ -77,6 +78,12 @@ class LayerstepApp(App[None]):
             with suppress(AttributeError, NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(getattr(signal, name), self.exit)
         self.call_after_refresh(self._unfold)
+
+    def interrupt(self) -> None:
+        """Ctrl+C as a signal: leave, once there is a first frame to leave."""
+        self._interrupted = True
+        if self.client is not None:
+            self.exit()
 
     async def on_event(self, event: Event) -> None:
         """However fast keys come, one is done, with the dialog that it opened or left, before the next is looked at."""
@@ -114,6 +121,8 @@ class LayerstepApp(App[None]):
         for part in PARTS:
             import_module(part)
             await asyncio.sleep(0)
+            if self._interrupted and not self._exit:
+                self.exit()
             if self._exit:
                 return
         from tui.screens.main import MainScreen

@@ -102,7 +102,14 @@ class Session:
             rows = (await self.client.request("checks", site=site)).result.get("rows") or ()
             with understood():
                 self._checks[key] = tuple(
-                    Check(str(row["name"]), bool(row["ok"]), str(row.get("text") or "")) for row in rows
+                    Check(
+                        str(row["name"]),
+                        bool(row["ok"]),
+                        str(row.get("text") or ""),
+                        _number(row.get("figure")),
+                        _number(row.get("tolerance")),
+                    )
+                    for row in rows
                 )
         return self._checks[key]
 
@@ -124,3 +131,8 @@ class Session:
         while total > KEPT_BYTES and len(self._blocks) > 1:
             _, dropped = self._blocks.popitem(last=False)
             total -= 4 * len(dropped.values)
+
+
+def _number(value: object) -> float | None:
+    """A number of the engine's answer; None where there is none."""
+    return float(value) if isinstance(value, int | float) else None

@@ -55,7 +55,7 @@ def run(
         else:
             request = {"model": model or "modern", "prompt": PROMPT if prompt is None else prompt}
         app = LayerstepApp(lambda: _client(engine), request, address or "", LIGHT.name if light else DARK.name)
-        signal.signal(signal.SIGINT, lambda *_: app.exit())  # Ctrl+C, until the terminal gives it as a key
+        signal.signal(signal.SIGINT, lambda *_: app.interrupt())  # Ctrl+C, until the terminal gives it as a key
         app.run(mouse=mouse)
         return app.return_code or 0
     finally:

@@ -331,3 +331,20 @@ def test_an_interrupt_before_the_first_frame_is_silent() -> None:
     finally:
         os.close(app.ours)
         os.close(app.theirs)
+
+
+def test_an_interrupt_just_before_the_first_frame_leaves() -> None:
+    code = (
+        "import os, signal, sys, tui.app, tui.__main__ as main\n"
+        "run = tui.app.LayerstepApp.run\n"
+        "tui.app.LayerstepApp.run = lambda app, **options: (os.kill(os.getpid(), signal.SIGINT), run(app, **options))\n"
+        "sys.exit(main.main([]))"
+    )
+    app = Program([sys.executable, "-c", code])
+    try:
+        app.ended()
+        assert app.process.returncode == 0
+        assert "Error" not in plain(app.output)
+    finally:
+        os.close(app.ours)
+        os.close(app.theirs)

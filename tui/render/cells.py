@@ -1,15 +1,15 @@
 """Cells of a heatmap: a value becomes a level of a scale, a level a style and a glyph or digits.
 
-No meaning hangs on hue alone: a wide cell has the value's digits, a cell of two has sign and tenths of the scale, a
-cell of one has its brightness, and ``-`` below zero. Where colours are few, shades replace the filled cells:
-``░▒▓█`` above zero and ``-=≡#`` below.
+A number in a cell is the value, rounded but never scaled, with a blank after it. Where a cell is too narrow for one
+decimal it has no digits: its brightness is the share of the scale, and ``-`` is below zero, so that no meaning hangs
+on hue alone. Where colours are few, shades replace the filled cells: ``░▒▓█`` above zero and ``-=≡#`` below.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rich.segment import Segment
@@ -17,19 +17,19 @@ from rich.style import Style
 
 from tui.render.palette import LEVELS, Palette
 from tui.state.block import Stats
-from tui.state.numbers import cell, special
+from tui.state.numbers import cell, decimals, special, wanted
 
 UP, DOWN = " ░▒▓█", " -=≡#"
 MASKED, MISSING, BEYOND = "·", "┄", "▸"
 WIDEST = 9
 
 
-def auto_width(columns: int, room: int) -> int:
-    """The cell width that shows most: digits where all columns fit with them, else two or one cells a column."""
-    for width in (8, 7, 6, 5, 4, 3, 2, 1):
+def auto_width(columns: int, room: int, needed: int) -> int:
+    """Cells for a column: more than the numbers need only where all columns fit; ``needed`` 0: none for numbers."""
+    for width in range(8, max(needed, 1) - 1, -1):
         if columns * width <= room:
             return width
-    return 2
+    return needed if 0 < needed <= room else 2
 
 
 def auto_height(rows: int, room: int, width: int) -> int:
@@ -54,19 +54,30 @@ class Scale:
 
     @cached_property
     def room(self) -> int:
-        """Characters for the digits in a cell; a gap is kept between neighbours where that leaves enough."""
-        gap = self.width > 4 or (self.width == 4 and not self.stats.signed)
-        return self.width - gap - self.shades
+        """Characters for the digits in a cell; there is always a blank between neighbours."""
+        return self.width - 1 - self.shades
 
     @cached_property
     def places(self) -> int:
         """Decimals of the digits in a cell; -1 where there is no room for digits."""
-        most = max(abs(self.stats.low), abs(self.stats.high))
-        whole = len(str(int(most))) if most >= 1 and not (self.weight and most <= 1) else 0
-        spare = self.room - whole - self.stats.signed - 1
-        if self.width < 3 or self.room < 2:
-            return -1
-        return min(spare, 3) if spare >= 1 else 0 if whole and self.room >= whole + self.stats.signed else -1
+        low, high, end = self.stats.low, self.stats.high, wanted(self.limit)
+        if self.weight:
+            high = min(high, 0.9)  # a weight of 1 may have a decimal fewer
+        places = decimals(low, high, self.room, max(3, end))
+        told = end > 0 and self.limit * 10**places >= 1 and len(cell(self.limit, 0)) + self.stats.signed <= self.room
+        return places if told else -1
+
+    @property
+    def numbered(self) -> bool:
+        """Whether this width tells the values apart and none is too long for its cell."""
+        low, high, places = self.stats.low, self.stats.high, wanted(self.limit)
+        enough = self.places >= places > 0 and decimals(low, high, self.room, places) == places
+        return enough and all(len(cell(end, 0)) <= self.room for end in (low, high))
+
+    def needed(self) -> int:
+        """The least width whose cells show the values as numbers; 0 where none does."""
+        scales = (replace(self, width=width) for width in range(2, WIDEST + 1))
+        return next((scale.width for scale in scales if scale.numbered), 0)
 
     def level(self, value: float) -> int:
         """−LEVELS … LEVELS."""
@@ -100,7 +111,7 @@ class Scale:
         if not math.isfinite(value):
             if value == -math.inf and self.stats.masked:
                 return MASKED.center(self.width), self.palette.masked
-            return special(value)[: self.width].center(self.width), self.palette.odd
+            return special(value)[: max(1, self.width - 1)].center(self.width), self.palette.odd
         level = self.level(value)
         key = (level, value) if self.places >= 0 else level
         found = self._known.get(key)
@@ -118,9 +129,7 @@ class Scale:
         if places < 0:
             if self.shades:
                 return glyph * (self.width - 1) + " "
-            tenths = min(9, int(abs(value) / self.limit * 10))
-            text = f"{'-' if value < 0 else ' '}{tenths}" if tenths else " ·"
-            return text.rjust(self.width) if self.width == 2 else text.center(self.width)
+            return ("-" if level < 0 else "").rjust(self.width - 1) + " "
         text = cell(value, places)
         for fewer in range(places - 1, -1, -1):
             if len(text) > self.room:

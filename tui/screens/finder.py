@@ -46,9 +46,23 @@ class FinderScreen(Dialog[Choice]):
         self.query_one(PickList).move(by)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Other entries."""
+        """Other entries, the cursor on the best of them."""
         event.stop()
-        self.query_one(PickList).show(self._matches(event.value))
+        choices = self._matches(event.value)
+        self.query_one(PickList).show(choices, self._nearest(choices, event.value))
+
+    def _nearest(self, choices: Sequence[Choice], typed: str) -> int:
+        """Among steps that fit equally well, the one of the block at the cursor, else the nearest to it."""
+        words = typed.casefold().split()
+        if not words:
+            return next((n for n, choice in enumerate(choices) if choice.value == self._start), 0)
+        here, first = _step(self._start), _step(choices[0].value) if choices else -1
+        if here < 0 or first < 0:
+            return 0
+        steps = [(n, choice) for n, choice in enumerate(choices) if _step(choice.value) >= 0]
+        best = [(n, choice) for n, choice in steps if choice.text.casefold().endswith(words[-1])] or steps
+        block = next((_block(choice.text) for choice in self._matches("") if choice.value == self._start), "")
+        return min(best, key=lambda at: (_block(at[1].text) != block, abs(_step(at[1].value) - here)))[0]
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Choose."""
@@ -59,3 +73,14 @@ class FinderScreen(Dialog[Choice]):
     def on_pick_list_picked(self, event: PickList.Picked) -> None:
         """Clicked."""
         self.finish(event.choice)
+
+
+def _step(value: str) -> int:
+    """The number of the step that an entry stands for; -1 where it stands for something else."""
+    kind, _, number = value.partition(" ")
+    return int(number) if kind == "step" and number.isdecimal() else -1
+
+
+def _block(site: str) -> str:
+    """``1`` of ``blocks.1.attn.z``; '' outside the blocks."""
+    return site.split(".")[1] if site.startswith("blocks.") else ""

@@ -21,8 +21,8 @@ MARKS = (
     ("◂ read", "what the chosen step reads"),
     ("·", "a masked cell: this query may not look there"),
     ("┄", "a cell that is not here yet"),
-    ("░▒▓█  -=≡#", "shades above and below zero, where a cell has no room for digits"),
-    ("-3", "in a cell of two: sign and tenths of the scale"),
+    ("0.5 -.5", "the value in a cell, rounded; where a cell is too narrow for it: a shade, and - below zero"),
+    ("░▒▓█  -=≡#", "shades above and below zero, each as strong as its share of the scale"),
     ("✓ ✗", "a check of the engine that holds, or does not"),
 )
 

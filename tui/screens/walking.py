@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tui.render.cells import WIDEST
 from tui.state.cursor import Cursor
 from tui.state.layout import WIDE, panes
 from tui.state.trace import Trace
@@ -47,6 +48,7 @@ class Walking(_Base):
         def move_to(self, cursor: Cursor) -> None: ...
         def show_all(self) -> None: ...
         def place_panes(self, width: int | None = None) -> None: ...
+        def say(self, text: str, severity: str = "information") -> None: ...
         def ranked_ids(self) -> list[int]: ...
 
     @property
@@ -229,11 +231,29 @@ class Walking(_Base):
     def do_cells_narrower(self) -> None:
         self._zoom(-1)
 
+    def do_cells_auto(self) -> None:
+        """The width that the numbers need, again."""
+        self._set_zoom(0)
+
     def _zoom(self, by: int) -> None:
         picture = self.query_one(Stage).picture
-        if isinstance(picture, Heatmap):
-            self.zoom = max(1, min(9, picture.cell_width + by))
-            self.show_all()
+        self._set_zoom(max(1, min(WIDEST, picture.cell_width + by)) if isinstance(picture, Heatmap) else 1)
+
+    def _set_zoom(self, zoom: int) -> None:
+        """Another width of the cells, and a word where it stays or cannot be."""
+        picture, (trace, cursor) = self.query_one(Stage).picture, self.here
+        if not isinstance(picture, Heatmap):
+            cells = any(view.kind in ("attention", "matrix") for view in views_of(trace.steps[cursor.step]))
+            self.say("no cells here to widen or narrow" + (": v shows them" if cells else ""))
+            return
+        if zoom == self.zoom:
+            self.say("the width is automatic" if not zoom else f"cells are at their {'least' if zoom == 1 else 'most'}")
+        elif not self.zoom:
+            self.say(f"cells stay {zoom} wide; 0 makes that automatic")
+        elif not zoom:
+            self.say("automatic width")
+        self.zoom = zoom
+        self.show_all()
 
     # panes
 

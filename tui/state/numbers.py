@@ -33,11 +33,25 @@ def short(value: float, width: int = 7) -> str:
     return ("-▸" if value < 0 else "▸")[: max(0, width)]
 
 
-def decimals(limit: float, width: int) -> int:
-    """How many decimals make every value up to ``limit`` fit in ``width`` cells with a sign; -1 if none do."""
-    whole = len(str(int(limit))) if limit >= 1 else 0
-    room = width - 1 - whole - 1  # the sign and the point
-    return min(room, 3) if room >= 1 else (0 if width >= 1 + whole and whole else -1)
+LARGE = 9.94
+"""The largest magnitude whose decimals are worth their room; beyond it a number may be whole."""
+
+
+def decimals(low: float, high: float, room: int, most: int = 3) -> int:
+    """How many decimals let each number from ``low`` to ``high`` fit in ``room`` cells; -1 if not even one does.
+
+    Numbers of 10 and more may lose theirs: where only those are too long, 0 decimals are enough.
+    """
+    for places in range(most, 0, -1):
+        if all(len(cell(max(-LARGE, min(end, LARGE)), places)) <= room for end in (low, high)):
+            return places
+    whole = max(abs(low), abs(high)) > LARGE and all(len(cell(end, 0)) <= room for end in (low, high))
+    return 0 if whole else -1
+
+
+def wanted(limit: float) -> int:
+    """The decimals that tell values of a scale up to ``limit`` apart: one, more where it is short; -1: too short."""
+    return next((places for places in (1, 2, 3, 4) if limit * 10**places >= 5), -1)
 
 
 def cell(value: float, places: int) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from rich.segment import Segment
 from textual.events import Click
 from textual.strip import Strip
@@ -73,9 +76,9 @@ class Heatmap(PlaneView):
         stats = self.block.stats if self.block else NO_STATS
         self._gutter = min(_gutter(self.plane), max(1, self.room.width // 3))
         space = max(0, self.room.width - self._gutter)
-        self._width = self.zoom or auto_width(cols, space)
-        weight = self.plane.zero_is_masked(stats)
-        self._scale = Scale(stats, self.palette, self._width, weight, self.shades)
+        scale = Scale(stats, self.palette, 1, self.plane.zero_is_masked(stats), self.shades)
+        self._width = self.zoom or auto_width(cols, space, scale.needed())
+        self._scale = replace(scale, width=self._width)
         self._height = auto_height(rows, self.room.height - 1, self._width)
         hidden = max(0, cols - self.columns)
         self._virtual(self.room.width + hidden * self._width, rows * self._height + 1)
@@ -140,9 +143,16 @@ class Heatmap(PlaneView):
         return self.cached((key, y), lambda: self._profile[y - 1], width)
 
     def _bars(self, block: Block, height: int, left: int, count: int) -> list[list[Segment]]:
-        row, inks, stats = self.cell[0], self.inks, block.stats
+        row, inks = self.cell[0], self.inks
         values = block.line(row, left, left + count)
-        low, high = min(0.0, stats.low), max(0.0, stats.high)
+        if self._scale and self._scale.weight:
+            low, high = 0.0, 1.0
+        else:  # the row's own ends, or a quiet row would be flat
+            known = [
+                v for v in block.line(row, block.col, block.col + block.cols) if v is not None and math.isfinite(v)
+            ]
+            low, high = min(known, default=0.0), max(known, default=0.0)
+            low, high = min(0.0, low), max(0.0, high)
         lines = profile(
             values,
             low,

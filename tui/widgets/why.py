@@ -190,10 +190,7 @@ class WhyPane(LineView, can_focus=True):
             mark, tone = ("✓", inks.success) if check.ok else ("✗", inks.error)
             for n, (line, _) in enumerate(_paragraph(check.name, inks.text if check.ok else inks.error, width - 2)):
                 yield [Segment(f" {mark}" if n == 0 else "  ", tone), *line], -1
-            for line, leads in _paragraph(
-                check.text.removeprefix(check.name).lstrip(": "), inks.muted, width, indent=3
-            ):
-                yield line, leads
+            yield from _paragraph(check.words, inks.muted, width, indent=3)
 
 
 _EMPTY: Line = ([], -1)
