@@ -55,9 +55,61 @@ def test_digits_shades_and_marks() -> None:
         == "1.00 .634   ·    ┄   NaN "
     )
     assert text(Scale(SIGNED, palette(True), 5, weight=False).segments([-2.5, 0.34, -math.inf])) == "-2.5   .3   ·  "
-    assert text(Scale(SIGNED, palette(True), 2, weight=False).segments([-2.5, 1.3, 0.01])) == "-9 5 ·"
+    assert text(Scale(SIGNED, palette(True), 2, weight=False).segments([-2.5, 1.3, 0.01])) == "-     "
+    assert text(Scale(SIGNED, palette(True), 4, weight=False).segments([-2.5, 1.3, -0.01])) == "  -         "
     assert text(Scale(SIGNED, palette(True), 1, weight=False).segments([-2.5, 1.3, 0.0])) == "-  "
     assert text(Scale(SIGNED, palette(True), 1, weight=False, shades=True).segments([-2.5, -0.3, 0.3, 2.5])) == "#-░█"
+
+
+@pytest.mark.parametrize(
+    ("ends", "weight", "width", "shown"),
+    [
+        ((0.0, 1.0), True, 4, " .54 1.0"),
+        ((-0.9, 0.94), False, 4, " -.5  .5"),
+        ((-1.0, 1.0), False, 5, " -.5  .5"),
+        ((-4.0, 9.0), False, 5, "-1.2 1.2"),
+        ((-48.0, 86.0), False, 5, " -48 1.2"),
+        ((-480.0, 86.0), False, 5, "-480 1.2"),
+        ((-0.395, 0.33), False, 5, "-.03 .14"),
+        ((-4e-5, 4e-5), False, 0, ""),
+        ((-5e8, 3e8), False, 0, ""),
+    ],
+)
+def test_the_width_is_what_the_numbers_need(ends: tuple[float, float], weight: bool, width: int, shown: str) -> None:
+    stats = Stats(low=ends[0], high=ends[1], std=max(map(abs, ends)))
+    scale = Scale(stats, palette(True), 1, weight)
+    assert scale.needed() == width
+    if width:
+        values = [float(number) for number in shown.split()]
+        line = text(Scale(stats, palette(True), width, weight).segments(values))
+        assert [round(float(number), 2) for number in line.split()] == [round(value, 2) for value in values]
+
+
+@pytest.mark.parametrize("shades", [False, True])
+@pytest.mark.parametrize("width", range(2, 10))
+@pytest.mark.parametrize("most", [0.004, 0.1, 0.395, 0.96, 1.0, 2.5, 9.96, 34.0, 5e4, 1e9])
+def test_numbers_are_the_values_and_never_run_together(most: float, width: int, shades: bool) -> None:
+    rng = random.Random(3)
+    values = [rng.uniform(-most, most) for _ in range(200)] + [-most, most]
+    stats = Stats(low=-most, high=most, std=most / 2)
+    scale = Scale(stats, palette(True), width, weight=False, shades=shades)
+    line = text(scale.segments(values))
+    parts = [line[at : at + width] for at in range(0, len(line), width)]
+    assert {part[-1] for part in parts} == {" "}
+    for value, part in zip(values, parts, strict=True):
+        number = part[shades:].strip()
+        if scale.places < 0:
+            assert not any(char.isdigit() for char in part)
+        else:
+            assert abs(float(number) - value) <= 0.5 * 10 ** -len(number.partition(".")[2]) * 1.001
+            assert "." in number or abs(value) > 9.9 or (scale.places == 0 and most > 9.9)
+
+
+def test_a_shade_never_doubles_the_sign_of_a_number() -> None:
+    scale = Scale(SIGNED, palette(True), 6, weight=False, shades=True)
+    values = [-0.3, -2.5, 0.3, -math.inf]
+    assert text(scale.segments(values)) == "  -.3 #-2.5 ░  .3   ·   "
+    assert text(scale.segments(values, words=False)) == "----- ##### ░░░░░       "
 
 
 def test_neighbours_of_one_style_are_one_segment() -> None:
@@ -108,9 +160,10 @@ def test_all_text_has_contrast(name: str) -> None:
 
 
 def test_cell_sizes_fill_the_room() -> None:
-    assert auto_width(9, 80) == 8
-    assert auto_width(64, 80) == 1
-    assert auto_width(500, 80) == 2
+    assert auto_width(9, 80, 5) == 8
+    assert auto_width(64, 80, 5) == 5
+    assert auto_width(64, 80, 0) == 1
+    assert auto_width(500, 80, 0) == 2
     assert auto_height(9, 36, 8) == 3
     assert auto_height(9, 20, 8) == 2
     assert auto_height(40, 36, 8) == 1

@@ -10,7 +10,9 @@ from fake_engine import FakeEngine
 from helpers import go, main_of, picture, running, settled, text_of
 from rich.cells import cell_len
 
+from tui.state.answers import Check
 from tui.state.block import EVERYTHING, Stats
+from tui.state.numbers import short
 from tui.widgets.heatmap import Heatmap
 
 DARK, LIGHT = "layerstep-dark", "layerstep-light"
@@ -228,3 +230,47 @@ async def test_the_scale_says_on_which_side_values_lie_beyond_it(monkeypatch: py
         shown = "\n".join(text_of(app))
         assert re.search(r"≤-\d", shown)
         assert "≥" not in shown
+
+
+async def test_both_ends_of_the_scale_are_marked_where_values_lie_beyond_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Stats.read
+    monkeypatch.setattr(Stats, "read", lambda stats: replace(read(stats), low=-48.0, high=86.6, mean=0.0, std=8.486))
+    for size in ((80, 24), (160, 45)):
+        async with running(size=size) as (app, pilot):
+            await go(app, pilot, "blocks.0.attn.z")
+            shown = "\n".join(text_of(app))
+            assert "≤-33.944 " in shown
+            assert "≥33.944 " in shown
+
+
+async def test_cells_without_numbers_say_what_their_shade_is() -> None:
+    async with running(size=(120, 40)) as (app, pilot):
+        await go(app, pilot, "blocks.0.attn.q")
+        assert "shade =" not in "\n".join(text_of(app))
+        for _ in range(9):
+            await pilot.press("minus")
+        limit = picture(app).scale.limit  # type: ignore[attr-defined]
+        assert f"shade = share of ±{short(limit, 5)}" in "\n".join(text_of(app))
+
+
+async def test_the_bars_of_a_row_are_scaled_to_that_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Stats.read
+    monkeypatch.setattr(Stats, "read", lambda stats: replace(read(stats), low=-900.0, high=900.0, std=1.0))
+    async with running(size=(160, 45)) as (app, pilot):
+        await go(app, pilot, "blocks.0.attn.z")
+        shown = text_of(app)
+        assert any("█" in line for line in shown)
+        heatmap = picture(app)
+        assert heatmap.block is not None
+        row = [value for value in heatmap.block.line(heatmap.cell[0], 0, heatmap.block.cols) if value is not None]
+        for end in (max(row), min(row)):
+            assert any(f" {short(end, 6)} " in line for line in shown)
+
+
+async def test_checks_say_what_their_numbers_are() -> None:
+    async with running(size=(160, 45)) as (app, pilot):
+        await go(app, pilot, "blocks.1.attn.pattern")
+        assert "off by 1.2e-07, allowed 1.0e-05" in "\n".join(text_of(app))
+    assert Check("same", True, "same: 0.0e+00 ≤ 0.0e+00", 0.0, 0.0).words == "exact"
+    assert Check("same", True, "", 0.0, 1e-5).words == "off by 0, allowed 1.0e-05"
+    assert Check("same", False, "same: nothing to compare").words == "nothing to compare"

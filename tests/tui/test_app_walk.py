@@ -116,6 +116,27 @@ async def test_cells_can_be_wider_narrower_and_shaded() -> None:
         await settled(pilot)
 
 
+async def test_the_width_of_cells_is_automatic_again_with_0_and_bars_have_none() -> None:
+    def told(app: object) -> list[str]:
+        return [notice.message for notice in app._notifications]  # type: ignore[attr-defined]
+
+    async with running() as (app, pilot):
+        await go(app, pilot, PATTERN)
+        heatmap = picture(app)
+        assert isinstance(heatmap, Heatmap)
+        width = heatmap.cell_width
+        await pilot.press("minus", "minus")
+        assert heatmap.cell_width == width - 2
+        assert told(app) == [f"width {width - 1} · 0 is automatic"]
+        await pilot.press("0")
+        assert heatmap.cell_width == width
+        assert told(app)[1:] == ["automatic width"]
+        await pilot.press("v", "plus", "minus")
+        assert told(app)[2:] == ["no cells to widen · v shows them"] * 2
+        assert main_of(app).zoom == 0
+        await settled(pilot)
+
+
 async def test_panes_take_the_focus_in_turn_and_arrows_follow_it() -> None:
     async with running() as (app, pilot):
         main = main_of(app)
@@ -310,6 +331,22 @@ async def test_finding_a_step() -> None:
         await pilot.press("slash", "down", "down", "up", "pagedown", "enter")
         await settled(pilot)
         assert main_of(app).here[1].step != trace.by_site["logits"].index
+
+
+async def test_a_step_is_found_in_the_block_at_the_cursor() -> None:
+    async with running(engine=FakeEngine(layers=4)) as (app, pilot):
+        trace = main_of(app).here[0]
+        for start, typed, site in (
+            ("blocks.2.resid_pre", "pattern", "blocks.2.attn.pattern"),
+            ("blocks.2.resid_post", "z", "blocks.2.attn.z"),
+            ("blocks.2.resid_post", "1 z", "blocks.1.attn.z"),
+            ("logits", "pattern", "blocks.3.attn.pattern"),
+            ("embed", "pattern", "blocks.0.attn.pattern"),
+        ):
+            await go(app, pilot, start)
+            await pilot.press("slash", *("space" if char == " " else char for char in typed), "enter")
+            await settled(pilot)
+            assert trace.steps[main_of(app).here[1].step].site == site
 
 
 async def test_the_palette_does_every_action() -> None:

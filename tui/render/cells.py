@@ -92,6 +92,8 @@ class Scale:
             text, style = self._cell(value)
             if not words:
                 text = self._plain(text)
+            elif self.shades and self.places >= 0 and text[0] == "-" and "∞" not in text:
+                text = " " + text[1:]  # the number has its sign itself: no --5.5
             if column == cursor:
                 text, style = self._marked(text) if words else text, self.palette.cursor
             if style is not last and texts:

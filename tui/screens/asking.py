@@ -104,9 +104,9 @@ class Asking(_Base):
             found = [
                 choice for choice in choices if all(word in f"{choice.text} {choice.note}".casefold() for word in words)
             ]
-            return found or ([Choice(text, text, "a folder or a hub id")] if text.strip() else [])
+            return found or ([Choice(text, text, "a folder")] if text.strip() else [])
 
-        screen = FinderScreen("model", matches, "a name, a folder or a hub id", self._model()["model"])
+        screen = FinderScreen("model", matches, "a name or a folder", self._model()["model"])
         self.app.push_screen(screen, self._model_chosen)
 
     def _model_chosen(self, choice: Choice | None) -> None:

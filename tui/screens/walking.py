@@ -244,12 +244,12 @@ class Walking(_Base):
         picture, (trace, cursor) = self.query_one(Stage).picture, self.here
         if not isinstance(picture, Heatmap):
             cells = any(view.kind in ("attention", "matrix") for view in views_of(trace.steps[cursor.step]))
-            self.say("no cells here to widen or narrow" + (": v shows them" if cells else ""))
+            self.say("no cells to widen" + (" · v shows them" if cells else " or narrow here"))
             return
         if zoom == self.zoom:
             self.say("the width is automatic" if not zoom else f"cells are at their {'least' if zoom == 1 else 'most'}")
         elif not self.zoom:
-            self.say(f"cells stay {zoom} wide; 0 makes that automatic")
+            self.say(f"width {zoom} · 0 is automatic")
         elif not zoom:
             self.say("automatic width")
         self.zoom = zoom

@@ -18,9 +18,10 @@ from tui.text import cells, centred, fit, right
 from tui.widgets.plane import PlaneView
 
 LABEL = 12
-PROFILE = (4, 12)
+PROFILE = (3, 12)
 """The least and the most lines of the row shown as bars."""
-NO_STATS = Stats()
+UNKNOWN = Stats(low=-1.0, high=1.0, std=1.0)
+"""What a picture is measured with until its statistics are here."""
 
 
 class Heatmap(PlaneView):
@@ -73,7 +74,7 @@ class Heatmap(PlaneView):
         if self.plane is None:
             return
         rows, cols = self.plane.size
-        stats = self.block.stats if self.block else NO_STATS
+        stats = self.block.stats if self.block else UNKNOWN
         self._gutter = min(_gutter(self.plane), max(1, self.room.width // 3))
         space = max(0, self.room.width - self._gutter)
         scale = Scale(stats, self.palette, 1, self.plane.zero_is_masked(stats), self.shades)

@@ -41,12 +41,14 @@ class PlaneView(LineView, can_focus=True):
         changed = fresh or block is not self.block
         moved = cell != self.cell
         self.plane, self.block, self.cell = plane, block, cell
+        size = self.virtual_size
         if changed:
             self._strips.clear()
             self._asked = None
             self.measure()
-        if fresh or moved:  # not for a window that came because somebody scrolled away from the cursor
-            self.follow(fresh)
+        resized = self.virtual_size != size  # by statistics that came: numbers may need wider cells
+        if fresh or moved or resized:  # not for a window that came because somebody scrolled away from the cursor
+            self.follow(fresh or resized)
         if changed or moved:
             self.refresh()
         self.want()

@@ -113,12 +113,13 @@ class Readout(LineView, can_focus=False):
             f"mean {short(stats.mean)}",
             f"std {short(stats.std)}",
         ]
-        if self._scale is not None and self._scale.places < 0:
-            ends = f"{'±' if stats.signed else '0…'}{short(self._scale.limit, 5)}"
-            parts.insert(0, f"shade = share of {ends}")
         if stats.masked:
             parts.insert(0, f"{MASKED} {count(stats.masked)} masked")
         used = sum(segment.cell_length for segment in segments)
+        if self._scale is not None and self._scale.places < 0:
+            ends = f"{'±' if stats.signed else '0…'}{short(self._scale.limit, 5)}"
+            words = f"shade = share of {ends}"
+            parts.insert(0, words if used + len(words) + 2 <= width else f"shade of {ends}")
         if stats.nonfinite:
             segments.append(Segment(f"{count(stats.nonfinite)} not finite  ", inks.error))
         for part in parts:
