@@ -8,3 +8,10 @@ def _one_thread():
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_each_time():
+    import torch
+
+    torch.manual_seed(0)
