@@ -142,7 +142,7 @@ def test_gradients_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight = large()
     x.requires_grad_()
     linear(x, weight).sum().backward()
-    torch.testing.assert_close(x.grad, weight.sum(0).expand_as(x), rtol=1e-5, atol=1e-4)  # sums of 64 in float32
+    torch.testing.assert_close(x.grad, weight.sum(0).expand_as(x), rtol=1e-5, atol=1e-4)  # float32 sums
 
 
 @needs_onednn
