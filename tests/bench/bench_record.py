@@ -12,6 +12,7 @@ import sys
 import time
 
 from engine import trace  # first, so that the allocator and the thread pool are set up before torch starts
+from tests.bench import shapes
 from tests.bench.peer import Peer
 from tests.bench.ratio import report
 
@@ -20,7 +21,7 @@ def compare(make: str, length: int, target: float, seconds: float) -> None:
     """``make`` is a call of one of the makers in ``shapes``."""
     import torch
 
-    pair = eval(f"shapes.{make}")
+    pair = eval(f"shapes.{make}", {"shapes": shapes})
     ids = torch.randint(0, pair.ours.config.d_vocab, (1, length), generator=torch.Generator().manual_seed(1))
     prompt = ids[0].tolist()
     with torch.no_grad():
