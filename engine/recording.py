@@ -63,7 +63,9 @@ def extend(
         raise PromptError("a trace of a batch cannot be extended; trace each prompt alone")
     if not model.config.causal:
         raise PromptError(f"{model.name} looks both ways, so new tokens would change what earlier ones saw; trace anew")
-    same = replace(before.config, name=model.name) == model.config and before.fingerprint == fingerprint(model.weights)
+    same = before.weights is model.weights or (  # mostly the very ones, and then nothing has to be read
+        replace(before.config, name=model.name) == model.config and before.fingerprint == fingerprint(model.weights)
+    )
     if not same or before.dtype is not model.dtype:
         raise PromptError(f"the trace is of another model, {display(before.config.name)}; extend it with its own")
     if before.device != model.device:
@@ -106,8 +108,6 @@ def _record(
     start, length = before.length if before else 0, max(map(len, rows))
     if start <= model.config.n_ctx:  # else it was said before
         notices += _check_length(model.config, start + length)
-    for row in rows:
-        _ids(model.config, [token.id for token in row])
     sizes = model.config.axis_sizes(len(rows), length, start)
     plan = plan_pass(model.program, sizes, model.dtype.itemsize, keep)
     if max_memory is not None or plan.peak > NEVER_REFUSED:
@@ -205,7 +205,9 @@ def _tokenise(model: Model, prompt: Prompt, literal: bool) -> tuple[list[list[To
 def _tokens_of_text(model: Model, text: str, literal: bool) -> list[Token]:
     if model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer; give token ids instead of text")
-    return model.tokenizer.encode(text, literal=literal)
+    tokens = model.tokenizer.encode(text, literal=literal)
+    _ids(model.config, [token.id for token in tokens])
+    return tokens
 
 
 def _tokens_of_ids(model: Model, prompt: object) -> list[Token]:
