@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from engine.architecture import build_program as build_program
     from engine.checks import Check as Check
     from engine.config import ModelConfig as ModelConfig
     from engine.errors import LayerstepError as LayerstepError
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from engine.opening import open_trace as open_trace
     from engine.program import Program as Program
     from engine.program import Step as Step
-    from engine.program import build_program as build_program
     from engine.recording import extend as extend
     from engine.recording import plan_trace as plan_trace
     from engine.recording import trace as trace
@@ -38,7 +38,7 @@ _HOME = {
     "Step": "program",
     "Token": "text",
     "Trace": "traces",
-    "build_program": "program",
+    "build_program": "architecture",
     "extend": "recording",
     "load_model": "model",
     "open_trace": "opening",

@@ -10,9 +10,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from engine.ops.attention import Attention, Mask, Softmax, per_query_head
+from engine.ops.attention import Attention, Mask, SinkSoftmax, Softmax, per_query_head
 from engine.ops.base import Op, at_least_float32
-from engine.ops.mask import attention_mask
 from engine.ops.projection import HeadResult, ProjectFromHeads
 from engine.ops.residual import Add
 from engine.program import Program, Step
@@ -57,21 +56,16 @@ class Readable(Protocol):
 def check_step(trace: Readable, step: Step, at: int) -> Iterator[Check]:
     """The checks that concern one step of one pass."""
     name = step.site.name
-    if isinstance(step.op, Softmax):
+    if isinstance(step.op, Softmax | SinkSoftmax):
         yield from _pattern(trace, step, at)
     elif isinstance(step.op, Attention):
         yield _mixture(trace, step, at)
     elif isinstance(step.op, Add):
-        x, f = (trace.site(read, at) for read in step.reads)
+        terms = [trace.site(read, at) for read in step.reads]
         total = trace.site(name, at)
-        yield Check(
-            f"{step.reads[0]} + {step.reads[1]} = {name}",
-            name,
-            at,
-            _gap(x + f, total),
-            _eps(total) * _size(total),
-        )
-        if name.endswith("resid_post") and step.reads[0].endswith("resid_mid"):
+        gap = _gap(sum(terms[1:], terms[0]), total)
+        yield Check(f"{' + '.join(step.reads)} = {name}", name, at, gap, (len(terms) - 1) * _eps(total) * _size(total))
+        if name.endswith("resid_post") and step.reads[0].endswith(("resid_mid", "resid_mid_cross")):
             yield _stream(trace, name, at)
     elif isinstance(step.op, HeadResult):
         yield _shares(trace, step, at)
@@ -81,62 +75,66 @@ def check_step(trace: Readable, step: Step, at: int) -> Iterator[Check]:
             yield Check(f"all of {name} is finite", name, at, float(bad), 0.0)
 
 
-def _beside(trace: Readable, step: Step, kind: type[Op]) -> Step:
-    """The step of this kind of op in the same block."""
-    return next(s for s in trace.program.steps if isinstance(s.op, kind) and s.site.block == step.site.block)
+def _beside(trace: Readable, step: Step, *kind: type[Op]) -> Step:
+    """The step of one of these kinds of op in the same attention."""
+    stem = step.site.name.rpartition(".")[0]
+    return next(s for s in trace.program.steps if isinstance(s.op, kind) and s.site.name.rpartition(".")[0] == stem)
 
 
 def _pattern(trace: Readable, step: Step, at: int) -> Iterator[Check]:
-    """Rows sum to 1 (a row that may attend to nothing, to 0), and no weight lies where none may."""
-    name, mask = step.site.name, _beside(trace, step, Mask).op
+    """Rows sum to 1 (with a sink, to at most 1; one that may attend to nothing, to 0); no weight lies where none may."""
+    name, masked, sinks = step.site.name, _beside(trace, step, Mask), isinstance(step.op, SinkSoftmax)
+    mask = masked.op
     assert isinstance(mask, Mask)
-    positions, keys = trace.site("positions", at), trace.site("key_positions", at)
+    positions, keys = (trace.site(read, at) for read in masked.reads[1:])
     worst, hidden, eps = 0.0, 0.0, torch.finfo(torch.float32).eps
     for start, stop in _row_blocks(trace, step, at):
-        pattern = trace.part(name, at, {"query": (start, stop)})  # [batch head rows key]
-        allowed = attention_mask(positions[:, start:stop], keys, causal=mask.causal)[:, None]  # [batch 1 rows key]
-        real = allowed.any(-1)  # [batch 1 rows]
-        worst = _larger(worst, _gap(pattern.sum(-1), real.to(pattern.dtype).expand(pattern.shape[:3])))
+        pattern = trace.part(name, at, {step.site.axes[2]: (start, stop)})  # [batch head rows key]
+        allowed = mask.allowed(positions[:, start:stop], keys)[:, None]  # [batch 1 rows key]
+        sums, ought = pattern.sum(-1), allowed.any(-1).to(pattern.dtype).expand(pattern.shape[:3])  # [batch head rows]
+        worst = _larger(worst, _gap(sums.maximum(ought) if sinks else sums, ought))
         hidden = _larger(hidden, float(pattern.masked_fill(allowed, 0).abs().max()) if pattern.numel() else 0.0)
         eps = torch.finfo(pattern.dtype).eps
-    yield Check("rows sum to 1", name, at, worst, eps * (8 + keys.shape[1] ** 0.5))
+    yield Check("rows sum to at most 1" if sinks else "rows sum to 1", name, at, worst, eps * (8 + keys.shape[1] ** 0.5))
     yield Check("nothing where none may attend", name, at, hidden, 0.0)
 
 
 def _mixture(trace: Readable, step: Step, at: int) -> Check:
     """The pattern, derived, times the values equals z, from the fused kernel."""
-    pattern = _beside(trace, step, Softmax).site.name
+    pattern = _beside(trace, step, Softmax, SinkSoftmax).site
     z = trace.site(step.site.name, at)
     v = per_query_head(at_least_float32(trace.site(step.reads[2], at)), z.shape[2])  # [batch key head d_head]
     v = v.transpose(1, 2)  # [batch head key d_head]
     worst = 0.0
     for start, stop in _row_blocks(trace, step, at):
-        mixed = trace.part(pattern, at, {"query": (start, stop)}) @ v  # [batch head rows d_head]
+        mixed = trace.part(pattern.name, at, {pattern.axes[2]: (start, stop)}) @ v  # [batch head rows d_head]
         worst = _larger(worst, _gap(mixed.transpose(1, 2), z[:, start:stop]))
     # z and, in some kernels, the weights are rounded to its dtype; scores of this size lose the rest.
+    assert isinstance(step.op, Attention)
     q, k = (float(trace.site(read, at).double().norm(dim=-1).max()) for read in step.reads[:2])
-    rounding = 2 * _eps(z) + _eps(v) * (8 + q * k / z.shape[-1] ** 0.5)
+    bias = 0.0 if step.op.bias is None else max(step.op.bias.slopes) * v.shape[2]
+    if step.op.biased:
+        bias = float(trace.site(step.reads[-1], at).abs().max())
+    rounding = 2 * _eps(z) + _eps(v) * (8 + q * k * step.op.scale.factor + bias)
     return Check("pattern @ v = z", step.site.name, at, worst, rounding * _size(v))
 
 
 def _stream(trace: Readable, name: str, at: int) -> Check:
-    """resid_pre + attn_out + mlp_out = resid_post, in a block that adds both to one stream."""
+    """resid_pre + attn_out + mlp_out = resid_post, in a block that adds all to one stream."""
     block = name.removesuffix("resid_post")
+    names = ["resid_pre", "attn_out", "cross_attn_out", "mlp_out"]
+    names = [part for part in names if trace.program.step(block + part)]
     post = trace.site(name, at)
-    parts = [at_least_float32(trace.site(block + part, at)) for part in ("resid_pre", "attn_out", "mlp_out")]
-    total = parts[0] + parts[1] + parts[2]
-    return Check(
-        "resid_pre + attn_out + mlp_out = resid_post",
-        name,
-        at,
-        _gap(total, post),
-        2 * _eps(post) * max(map(_size, (*parts, post))),
-    )
+    parts = [at_least_float32(trace.site(block + part, at)) for part in names]
+    gap = _gap(sum(parts[1:], parts[0]), post)
+    tolerance = (len(parts) - 1) * _eps(post) * max(map(_size, (*parts, post)))
+    return Check(f"{' + '.join(names)} = resid_post", name, at, gap, tolerance)
 
 
 def _shares(trace: Readable, step: Step, at: int) -> Check:
     """The heads' shares, and the bias, add up to attn_out."""
-    name, out = step.site.name, _beside(trace, step, ProjectFromHeads)
+    name, z = step.site.name, step.reads[0]
+    out = next(s for s in trace.program.steps if isinstance(s.op, ProjectFromHeads) and s.reads[0] == z)
     shares = trace.site(name, at)  # [batch pos head d_model]
     total = shares.sum(2)  # [batch pos d_model]
     whole = trace.site(out.site.name, at)
@@ -150,7 +148,7 @@ def _shares(trace: Readable, step: Step, at: int) -> Check:
 def _row_blocks(trace: Readable, step: Step, at: int) -> Iterator[tuple[int, int]]:
     """Ranges of query rows, each of at most CELLS_AT_ONCE cells over all heads and keys."""
     batch, rows, heads, _ = trace.site(_beside(trace, step, Attention).reads[0], at).shape
-    keys = trace.site("key_positions", at).shape[1]
+    keys = trace.site(_beside(trace, step, Mask).reads[2], at).shape[1]
     at_once = max(1, CELLS_AT_ONCE // max(1, batch * heads * keys))
     for start in range(0, rows, at_once):
         yield start, min(rows, start + at_once)

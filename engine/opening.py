@@ -18,13 +18,15 @@ from engine.model import DTYPES, Model, load_model
 from engine.ops.base import PassInfo
 from engine.ops.kernels import CUDA_ONLY, KERNELS
 from engine.ops.mask import PADDING, is_dense
-from engine.program import Program, build_program
+from engine.architecture import build_program
+from engine.program import Program
 from engine.text import Token, display, tokens_from_json
 from engine.tracefile import expect
 from engine.traces import Pass, Trace, fingerprint
 
-INPUTS = ("tokens", "positions", "key_positions")
-"""What a pass cannot be without."""
+def _inputs(program: Program) -> list[str]:
+    """What a pass cannot be without: ids and positions."""
+    return [site.name for site in program.inputs if "past" not in site.axes]
 
 
 def open_trace(path: str | Path, model: str | Path | Model | None = None) -> Trace:
@@ -41,6 +43,7 @@ def open_trace(path: str | Path, model: str | Path | Model | None = None) -> Tra
         config = replace(config, name=display(config.name))
         dtype = DTYPES[expect(header["dtype"], str, f"{where}: dtype")]
         tokens = tuple(tuple(tokens_from_json(row)) for row in expect(header["tokens"], list, f"{where}: tokens"))
+        sources = tuple(tuple(tokens_from_json(row)) for row in expect(header["source_tokens"], list, f"{where}: source"))
         labels = {int(i): display(expect(label, str, f"{where}: a label")) for i, label in header["top"].items()}
         entries = expect(header["passes"], list, f"{where}: passes")
         notices = tuple(display(expect(n, str, f"{where}: a notice")) for n in header["notices"])
@@ -49,7 +52,8 @@ def open_trace(path: str | Path, model: str | Path | Model | None = None) -> Tra
         program = build_program(config)
         names = _names(tensors, len(entries))
         passes = tuple(
-            _open_pass(where, config, program, dtype, tensors, at, entry, names[at]) for at, entry in enumerate(entries)
+            _open_pass(where, config, program, dtype, tensors, at, entry, names[at], len(sources[0]) if sources else 0)
+            for at, entry in enumerate(entries)
         )
     except TraceFileError:
         raise
@@ -57,7 +61,7 @@ def open_trace(path: str | Path, model: str | Path | Model | None = None) -> Tra
         raise TraceFileError(
             f"{where}: its header is damaged ({display(str(error))[:120]}); record the trace again"
         ) from None
-    if not _fits_together(config, passes, tokens):
+    if not _fits_together(config, passes, tokens, sources):
         raise TraceFileError(f"{where}: its passes and tokens do not fit together; record the trace again")
     weights = None
     label_of: Callable[[int], str] = lambda i: labels.get(i, f"‹id {i}›")  # noqa: E731
@@ -83,6 +87,7 @@ def open_trace(path: str | Path, model: str | Path | Model | None = None) -> Tra
         label_of=label_of,
         notices=notices,
         source=str(path),
+        source_tokens=sources,
         fingerprint=recorded_with,
     )
 
@@ -107,42 +112,57 @@ def _open_pass(
     at: int,
     entry: Mapping[str, Any],
     names: Sequence[str],
+    src: int,
 ) -> Pass:
     """One pass of a file, every tensor's shape and dtype checked against the program before any is read."""
     start, length = (expect(entry[key], int, f"{where}: {key}") for key in ("start", "length"))
     if start < 0 or length < 1:
         raise ValueError(f"pass {at} has {length} tokens after {start}")
-    sizes = config.axis_sizes(tensors.shape(f"tokens@{at}")[0], length, start)
-    inputs = {site.name for site in program.inputs}
+    sizes = config.axis_sizes(tensors.shape(f"tokens@{at}")[0], length, start, src)
+    inputs, ids = {site.name for site in program.inputs}, _inputs(program)
     for name in names:
         shape, found = program.shape(program.site(name), sizes), tensors.shape(f"{name}@{at}")
         step = program.step(name)
-        kind = step.dtype(dtype) if step else torch.int64 if name in INPUTS else dtype
+        kind = step.dtype(dtype) if step else torch.int64 if name in ids else dtype
         if found != shape or tensors.dtype(f"{name}@{at}") is not kind:
             held = f"{list(found)} of {tensors.dtype(f'{name}@{at}')}"
             raise TraceFileError(f"{where}: {display(name)} is {held}, but the config asks for {list(shape)} of {kind}")
-    if missing := [name for name in INPUTS if name not in names]:
+    if missing := [name for name in ids if name not in names]:
         raise TraceFileError(f"{where}: {missing[0]} of pass {at} is missing; record the trace again")
     kernel = expect(entry["kernel"], str, f"{where}: kernel")
     if kernel not in KERNELS:
         raise ValueError(f"kernel {kernel[:40]!r} is not known")
+    key_positions = tensors[f"key_positions@{at}"].tolist()
+    source_positions = tensors[f"source_positions@{at}"].tolist() if src else []
     info = PassInfo(
         dtype,
-        is_dense(tensors[f"key_positions@{at}"].tolist(), 0),
+        is_dense(key_positions, 0) and is_dense(source_positions, 0),
         "auto" if kernel in CUDA_ONLY else kernel,
         {display(expect(name, str, f"{where}: ran")) for name in expect(entry["ran"], list, f"{where}: ran")},
+        extent=1 + max(map(max, key_positions)),
     )
     given = {name: tensors[f"{name}@{at}"] for name in names if name in inputs}
     kept = _Named(tensors, {name: f"{name}@{at}" for name in names if name not in inputs})
     return Pass(start, length, info, given, kept, expect(entry["seconds"], float, f"{where}: seconds"))
 
 
-def _fits_together(config: ModelConfig, passes: Sequence[Pass], tokens: Sequence[Sequence[Token]]) -> bool:
+def _fits_together(
+    config: ModelConfig,
+    passes: Sequence[Pass],
+    tokens: Sequence[Sequence[Token]],
+    sources: Sequence[Sequence[Token]],
+) -> bool:
     """Whether each pass goes on where the one before ended, on the ids and positions that the header tells of."""
     if not passes or passes[0].start or not tokens:
         return False
     if any(after.start != before.start + before.length for before, after in pairwise(passes)):
         return False
+    if bool(sources) != (config.encoder_layers is not None):
+        return False
+    for p in passes if sources else ():
+        told, places = [[token.id for token in row] for row in sources], p.given["source_positions"]
+        if p.given["source_tokens"].tolist() != told or not bool(((places >= PADDING) & (places < 2**31)).all()):
+            return False
     ids = torch.cat([p.given["tokens"] for p in passes], dim=1)
     places = torch.cat([p.given["positions"] for p in passes], dim=1)
     last = config.n_ctx - 1 if config.positions == "learned" else 2**31

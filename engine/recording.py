@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from engine.chat import Messages
 from engine.config import ModelConfig
 from engine.errors import PromptError
 from engine.model import Model
 from engine.ops.base import PassInfo
 from engine.ops.kernels import KERNELS
 from engine.ops.mask import PADDING, is_dense
+from engine.ops.rotary import SCALINGS, regime
 from engine.plan import Keep, Plan, plan_pass, refuse_if_too_large
 from engine.runner import Watch, run
 from engine.runtime import available_memory
@@ -27,7 +29,18 @@ from engine.traces import Pass, Trace, fingerprint
 NEVER_REFUSED = 32 * 1024 * 1024
 """Bytes that a run may take without asking how much memory is free; asking takes longer than a small pass."""
 
-Prompt = str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]] | Int[Tensor, "*batch pos"]
+Prompt = (
+    str
+    | Messages
+    | Sequence[int]
+    | Sequence[str]
+    | Sequence[Sequence[int]]
+    | Sequence[Messages]
+    | Int[Tensor, "*batch pos"]
+)
+
+Side = Literal["left", "right"]
+SOURCE = ("source_tokens", "source_positions")
 
 NO_PROMPT = "a prompt is text, token ids, or a list of either"
 
@@ -41,18 +54,34 @@ def trace(
     positions: Sequence[int] | None = None,
     max_memory: int | None = None,
     literal: bool = False,
+    chat: bool = False,
+    padding: Side = "left",
+    target: Prompt | None = None,
     watch: Watch | None = None,
 ) -> Trace:
     """Run a prompt and record it.
 
-    ``prompt`` is text, token ids, or a list of either; a list is padded on the left and the padding masked.
+    ``prompt`` is text, token ids, or a list of either; the prompts of a list are padded to one length, on the
+    left or on the right (``padding``), and the padding is masked.
     ``keep``: "all", "residual", or site patterns. ``kernel``: auto, flash, efficient, cudnn, math. ``positions``
     gives every token its own position in place of 0, 1, 2 … ``max_memory`` is in bytes, by default what is free.
-    ``literal`` reads special-token text in the prompt as ordinary text. Raises PromptError, MemoryLimitError,
-    KernelError, and Cancelled where ``watch`` does.
+    An encoder-decoder's encoder reads the prompt; ``target`` is what the decoder has written so far, after its start
+    token (one for each prompt of a list). ``literal`` reads special-token text in the prompt as ordinary text.
+    ``chat`` puts a text through the model's chat template as one message of the user; messages, as
+    ``{"role": "user", "content": "Hello"}``, go through it anyway. Raises PromptError, MemoryLimitError, KernelError,
+    TokenizerError where there is no template, and Cancelled where ``watch`` does.
     """
-    rows, text, notices = _tokenise(model, prompt, literal)
-    return _record(model, rows, text, notices, None, [[]] * len(rows), keep, kernel, positions, max_memory, watch)
+    rows, text, notices = _tokenise(model, prompt, literal, chat)
+    if padding not in get_args(Side):
+        raise PromptError(f"padding must be left or right, but is {display(repr(padding))[:80]}")
+    source = _padded(rows, _pad(model), padding)
+    rows = _padded(_targets(model, target, len(rows)), _pad(model), padding) if _has_encoder(model) else source
+    if not _has_encoder(model) and target is not None:
+        raise PromptError(f"{model.name} is no encoder-decoder, so it has no target; give one text")
+    if _has_encoder(model) and positions is not None:
+        raise PromptError("an encoder-decoder counts two texts; positions cannot be given")
+    start: list[list[Token]] = [[]] * len(rows)
+    return _record(model, rows, source, text, notices, None, start, keep, kernel, positions, max_memory, watch)
 
 
 def extend(
@@ -79,18 +108,23 @@ def extend(
         whole = model.tokenizer.extend(before.tokens[0], ids)
         text = model.tokenizer.decode(token.id for token in whole)
     earlier, rows = [whole[: len(before)]], [whole[len(before) :]]
-    kernel = before.passes[-1].info.kernel
-    return _record(model, rows, text, list(before.notices), before, earlier, keep, kernel, None, None, watch)
+    kernel, source = before.passes[-1].info.kernel, [list(row) for row in before.source_tokens]
+    return _record(model, rows, source, text, list(before.notices), before, earlier, keep, kernel, None, None, watch)
 
 
 def plan_trace(model: Model, n_tokens: int, *, batch: int = 1, keep: Keep = "all") -> Plan:
-    """Bytes and FLOPs of recording ``n_tokens`` new tokens, before anything runs."""
-    return plan_pass(model.program, model.config.axis_sizes(batch, n_tokens), model.dtype.itemsize, keep)
+    """Bytes and FLOPs of recording ``n_tokens`` new tokens, before anything runs.
+
+    An encoder-decoder's encoder reads them, and the decoder only its start token.
+    """
+    sizes = model.config.axis_sizes(batch, 1, src=n_tokens) if _has_encoder(model) else None
+    return plan_pass(model.program, sizes or model.config.axis_sizes(batch, n_tokens), model.dtype.itemsize, keep)
 
 
 def _record(
     model: Model,
     rows: list[list[Token]],
+    source: list[list[Token]],
     text: str,
     notices: list[str],
     before: Trace | None,
@@ -105,10 +139,10 @@ def _record(
         raise PromptError(f"kernel {display(str(kernel))!r} is not known; known are {', '.join(KERNELS)}")
     if max_memory is not None and not (isinstance(max_memory, int | float) and max_memory >= 0):
         raise PromptError(f"max_memory must be a number of bytes, but is {display(repr(max_memory))[:80]}")
-    start, length = before.length if before else 0, max(map(len, rows))
+    start, length = before.length if before else 0, len(rows[0])
     if start <= model.config.n_ctx:  # else it was said before
-        notices += _check_length(model.config, start + length)
-    sizes = model.config.axis_sizes(len(rows), length, start)
+        notices += _check_length(model.config, max(start + length, len(source[0]) if source else 0))
+    sizes = model.config.axis_sizes(len(rows), length, start, len(source[0]) if _has_encoder(model) else 0)
     plan = plan_pass(model.program, sizes, model.dtype.itemsize, keep)
     if max_memory is not None or plan.peak > NEVER_REFUSED:
         limit = available_memory(model.device) if max_memory is None else max_memory
@@ -117,13 +151,18 @@ def _record(
     places = _places(model, rows, before, positions)
     given = _inputs(model, rows, places, before)
     dense = is_dense(places, start) and (before is None or before.passes[-1].info.dense)
-    info = PassInfo(model.dtype, dense, kernel)
+    if _has_encoder(model):
+        sources = {name: tensor for name, tensor in before.passes[0].given.items() if name in SOURCE} if before else None
+        given, dense = given | (sources or _source_inputs(model, source)), dense and not any(map(_has_padding, source))
+    extent = 1 + max(max(map(max, places)), before.passes[-1].info.extent - 1 if before else 0)
+    info = PassInfo(model.dtype, dense, kernel, extent=extent)
+    if before is not None:
+        notices += [said for said in _check_angles(model.config, before, extent) if said not in notices]
     old = before.passes if before else ()
-    tokens = tuple(
-        (*old_row, *([_pad(model)] * (length - len(row))), *row) for old_row, row in zip(earlier, rows, strict=True)
-    )
+    tokens = tuple((*old_row, *row) for old_row, row in zip(earlier, rows, strict=True))
     began = time.perf_counter()
-    kept = run(model.program, model.weights, given | _past(model, before, len(rows)), plan.wanted, info, watch)
+    wanted = [name for name in plan.wanted if before is None or name not in model.program.once]
+    kept = run(model.program, model.weights, given | _past(model, before, len(rows)), wanted, info, watch)
     new = Pass(start, length, info, given, kept, time.perf_counter() - began)
     return Trace(
         model.config,
@@ -135,23 +174,73 @@ def _record(
         label_of=model.tokenizer.label if model.tokenizer else None,
         notices=tuple(notices),
         source=model.source,
+        source_tokens=tuple(map(tuple, source)) if _has_encoder(model) else (),
     )
 
 
+def _has_encoder(model: Model) -> bool:
+    return model.config.encoder_layers is not None
+
+
+def _has_padding(row: Sequence[Token]) -> bool:
+    return any(token.origin == "padding" for token in row)
+
+
+def _targets(model: Model, target: Prompt | None, batch: int) -> list[list[Token]]:
+    """What the decoder has written so far, for each prompt: its start token, then the target."""
+    first = model.config.decoder_start_token_id
+    assert first is not None
+    begin = replace(model.tokenizer.token(first) if model.tokenizer else _bare_token(first), origin="tokenizer")
+    if target is None:
+        return [[begin]] * batch
+    target = _plain(target)
+    one = isinstance(target, str) or not target or isinstance(target[0], Integral)
+    texts: list[Any] = [target] if one else list(target)
+    if len(texts) != batch:
+        raise PromptError(f"there are {batch} prompts and {len(texts)} targets; give one for each")
+    rows = []
+    for text in texts:
+        if isinstance(text, str) and model.tokenizer is None:
+            raise PromptError(f"{model.name} has no tokenizer; give token ids instead of text")
+        if isinstance(text, str):
+            assert model.tokenizer is not None
+            tokens = model.tokenizer.target.encode(clean_prompt(text)[0], add_special=False)
+            _ids(model.config, [token.id for token in tokens])
+        else:
+            tokens = _tokens_of_ids(model, text)
+        rows.append([begin, *tokens])
+    return rows
+
+
+def _source_inputs(model: Model, source: list[list[Token]]) -> dict[str, Int[Tensor, "batch src"]]:
+    """What the encoder of an encoder-decoder is given."""
+    places = []
+    for row in source:
+        count = iter(range(len(row)))
+        places.append([PADDING if token.origin == "padding" else next(count) for token in row])
+    ids = [[token.id for token in row] for row in source]
+    tokens, positions = (torch.tensor(x, dtype=torch.int64).to(model.device) for x in (ids, places))
+    return {"source_tokens": tokens, "source_positions": positions}
+
+
 def _past(model: Model, before: Trace | None, batch: int) -> dict[str, Tensor]:
-    """The keys and values of earlier passes, for every layer. [batch past kv_head d_head]"""
+    """The keys and values of earlier passes, for every layer, [batch past kv_head d_head]; and what is done only once."""
     names = [site.name for site in model.program.inputs if "past" in site.axes]
     if before is None:
         c = model.config
         return dict.fromkeys(names, torch.empty(batch, 0, c.kv_heads, c.d_head, device=model.device, dtype=model.dtype))
-    return {name: before.site(name.replace(".past_", ".cache_"), len(before.passes) - 1) for name in names}
+    once = {read for step in model.program.steps for read in step.reads if step.site.name not in model.program.once}
+    return {
+        **{name: before.site(name.replace(".past_", ".cache_"), len(before.passes) - 1) for name in names},
+        **{name: before.site(name, 0) for name in once & model.program.once},
+    }
 
 
 def _places(
     model: Model, rows: list[list[Token]], before: Trace | None, positions: Sequence[int] | None
 ) -> list[list[int]]:
-    """Where each token stands; padding, on the left, has position −1."""
-    start, length = before.length if before else 0, max(map(len, rows))
+    """Where each token stands; padding has position −1."""
+    start, length = before.length if before else 0, len(rows[0])
     most = model.config.n_ctx - 1 if model.config.positions == "learned" else 2**31
     if positions is not None:
         positions = _plain(positions)
@@ -163,31 +252,39 @@ def _places(
         start = int(before.passes[-1].given["key_positions"].max()) + 1
         if start + length - 1 > most:
             raise PromptError(f"the next positions, {start} and on, are beyond the {most + 1} of {model.name}")
-    return [[PADDING] * (length - len(row)) + list(range(start, start + len(row))) for row in rows]
+    places = []
+    for row in rows:
+        count = iter(range(start, start + length))
+        places.append([PADDING if token.origin == "padding" else next(count) for token in row])
+    return places
 
 
 def _inputs(
     model: Model, rows: list[list[Token]], places: list[list[int]], before: Trace | None
 ) -> dict[str, Int[Tensor, "batch pos"]]:
     """tokens, positions and key_positions of a pass."""
-    pad, length = _pad(model).id, max(map(len, rows))
-    ids = [[pad] * (length - len(row)) + [t.id for t in row] for row in rows]
+    ids = [[token.id for token in row] for row in rows]
     ahead = model.device.type == "cuda"  # the host goes on at once: a plain copy would wait for the device
     tokens, here = (torch.tensor(x, dtype=torch.int64).to(model.device, non_blocking=ahead) for x in (ids, places))
     keys = here if before is None else torch.cat((before.passes[-1].given["key_positions"], here), dim=1)
     return {"tokens": tokens, "positions": here, "key_positions": keys}
 
 
-def _tokenise(model: Model, prompt: Prompt, literal: bool) -> tuple[list[list[Token]], str, list[str]]:
+def _tokenise(model: Model, prompt: Prompt, literal: bool, chat: bool) -> tuple[list[list[Token]], str, list[str]]:
     """Rows of tokens, the prompt as text, and what to tell the user about it."""
     prompt = _plain(prompt)
-    one_prompt = isinstance(prompt, str) or not prompt or isinstance(prompt[0], Integral)
+    one_prompt = isinstance(prompt, str) or not prompt or isinstance(prompt[0], Integral | Mapping)
     batch: list[Any] = [prompt] if one_prompt else list(prompt)
     rows: list[list[Token]] = []
     texts: list[str] = []
     notices: list[str] = []
     for one in batch:
-        if isinstance(one, str):
+        if chat or _is_chat(one):
+            row, text, said = _tokens_of_chat(model, one, literal)
+            rows.append(row)
+            texts.append(text)
+            notices += said
+        elif isinstance(one, str):
             text, said = clean_prompt(one)
             rows.append(_tokens_of_text(model, text, literal))
             texts.append(text)
@@ -200,6 +297,23 @@ def _tokenise(model: Model, prompt: Prompt, literal: bool) -> tuple[list[list[To
                 "the prompt is empty and this model's tokenizer adds nothing to it; give at least one token"
             )
     return rows, "\n".join(texts), notices
+
+
+def _is_chat(prompt: object) -> bool:
+    """Whether a prompt is messages."""
+    return isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], Mapping)
+
+
+def _tokens_of_chat(model: Model, prompt: Any, literal: bool) -> tuple[list[Token], str, Sequence[str]]:
+    """A chat's tokens, its text, and what to tell the user about it."""
+    if not isinstance(prompt, str) and not _is_chat(prompt):
+        raise PromptError("token ids are no chat; give a text, or messages with role and content")
+    if model.tokenizer is None:
+        raise PromptError(f"{model.name} has no tokenizer, and so no chat template; give token ids")
+    chat = model.tokenizer.render(prompt)
+    tokens = model.tokenizer.chat(chat, literal=literal)
+    _ids(model.config, [token.id for token in tokens])
+    return tokens, chat.text, chat.notices
 
 
 def _tokens_of_text(model: Model, text: str, literal: bool) -> list[Token]:
@@ -253,7 +367,25 @@ def _check_length(config: ModelConfig, length: int) -> list[str]:
     ]
 
 
+def _check_angles(config: ModelConfig, before: Trace, extent: int) -> list[str]:
+    """Say that keys in the cache were turned by other angles than a pass as long as this would turn them by."""
+    earlier = before.passes[-1].info.extent
+    return [
+        f"{config.name} turns by other angles beyond {rotary.original_n_ctx} positions ({SCALINGS[rotary.scaling]}), "
+        "and the keys in the cache were turned before: one full pass would differ"
+        for rotary in config.rotaries()
+        if regime(rotary, earlier) != regime(rotary, extent)
+    ]
+
+
 def _pad(model: Model) -> Token:
     pad = model.config.pad_token_id
     known = pad is not None and 0 <= pad < model.config.d_vocab
-    return Token(pad if known and pad is not None else 0, b"", "‹pad›", 0, 0, special=True, origin="tokenizer")
+    return Token(pad if known and pad is not None else 0, b"", "‹pad›", 0, 0, special=True, origin="padding")
+
+
+def _padded(rows: list[list[Token]], pad: Token, side: Side) -> list[list[Token]]:
+    """Rows of one length."""
+    length = max(map(len, rows))
+    pads = [[pad] * (length - len(row)) for row in rows]
+    return [(p + row if side == "left" else row + p) for p, row in zip(pads, rows, strict=True)]

@@ -25,12 +25,20 @@ LETTERS: Mapping[str, str] = {
     "kv_head": "g",
     "query": "q",
     "key": "k",
+    "src": "p",
+    "src_query": "q",
+    "src_key": "k",
     "d_model": "d",
+    "d_embed": "d",
     "d_head": "d",
     "d_mlp": "d",
     "d_rot": "d",
     "d_vocab": "v",
     "scale": "d",
+    "expert": "e",
+    "choice": "c",
+    "d_expert": "d",
+    **{f"d_pool{i}": "d" for i in range(8)},
 }
 """Axis name -> its letter in an address. No site has two axes with one letter."""
 
@@ -61,9 +69,14 @@ class Span:
 
 Index = int | Span
 
+ENCODER = "encoder."
+"""What the names of an encoder-decoder's encoder begin with."""
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(?:\.[A-Za-z_0-9]+)*")
 _ADDRESS = re.compile(r"(?P<site>[^\[\]@\s]+)(?:\[(?P<index>[^\[\]]*)\])?(?:@(?P<at>\d{1,9}))?", re.ASCII)
-_TERM = re.compile(r"(?P<axis>[A-Za-z_]+)=(?P<start>-?\d{1,12})?(?:(?P<colon>:)(?P<stop>-?\d{1,12})?)?", re.ASCII)
+_TERM = re.compile(
+    r"(?P<axis>[A-Za-z_][A-Za-z_0-9]*)=(?P<start>-?\d{1,12})?(?:(?P<colon>:)(?P<stop>-?\d{1,12})?)?", re.ASCII
+)
 
 
 def normalise(name: str) -> str:
@@ -72,9 +85,14 @@ def normalise(name: str) -> str:
 
 
 def block_of(name: str) -> int | None:
-    """The layer in ``blocks.L.…``, or None."""
-    parts = name.split(".", 2)
+    """The layer in ``blocks.L.…`` or ``encoder.blocks.L.…``, or None."""
+    parts = name.removeprefix(ENCODER).split(".", 2)
     return int(parts[1]) if len(parts) == 3 and parts[0] == "blocks" and parts[1].isdecimal() else None
+
+
+def within_block(name: str) -> str:
+    """What a block's site is called inside its block: ``attn.q`` of ``blocks.3.attn.q``; the name itself elsewhere."""
+    return name.removeprefix(ENCODER).split(".", 2)[2] if block_of(name) is not None else name
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

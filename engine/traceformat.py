@@ -33,6 +33,9 @@ DTYPES: Final = {
 }  # fmt: skip
 """safetensors' name of a dtype -> torch's, and the bytes of an item."""
 
+ALIGN: Final = 64
+"""Where torch's own tensors begin: at multiples of so many bytes."""
+
 MAX_AXES: Final = 64
 """torch's own limit for most of what it does."""
 

@@ -24,9 +24,13 @@ from engine.runner import computing, run
 from engine.runtime import available_memory
 from engine.sites import Address, Span, normalise
 from engine.text import Token, tokens_to_json
+from engine.traceformat import ALIGN
 
 Window = Mapping[str, tuple[int, int]]
 """Axis -> half-open range."""
+
+MASKS = (b"[MASK]", b"<mask>")
+"""The mask tokens of BERT's and of RoBERTa's tokenizers."""
 
 DERIVED_BYTES = 256 * 1024 * 1024
 """How much of what was derived is held, the least recently asked for going first."""
@@ -77,6 +81,7 @@ class Trace:
         label_of: Callable[[int], str] | None = None,
         notices: tuple[str, ...] = (),
         source: str = "",
+        source_tokens: tuple[tuple[Token, ...], ...] = (),
         fingerprint: str = "",
     ) -> None:
         self.config = config
@@ -87,6 +92,7 @@ class Trace:
         self.prompt = prompt
         self.notices = notices
         self.source = source
+        self.source_tokens = source_tokens
         self._label_of = label_of
         self._fingerprint = fingerprint
         self._derived: OrderedDict[tuple[str, int], Tensor] = OrderedDict()
@@ -144,7 +150,8 @@ class Trace:
     def sizes(self, at: int) -> dict[str, int]:
         """The size of every axis in a pass."""
         p = self._pass(at)
-        return self.config.axis_sizes(p.given["tokens"].shape[0], p.length, p.start)
+        src = len(self.source_tokens[0]) if self.source_tokens else 0
+        return self.config.axis_sizes(p.given["tokens"].shape[0], p.length, p.start, src)
 
     def shape(self, name: str, at: int | None = None) -> tuple[int, ...]:
         """The shape of a site in one pass, or over all (``at=None``)."""
@@ -161,7 +168,7 @@ class Trace:
 
     def kept(self, name: str, at: int) -> bool:
         """Whether a tensor of a pass is there without running anything."""
-        p = self._pass(at)
+        p = self._pass(0 if name in self.program.once else at)
         return name in p.kept or name in p.given
 
     def stitched(self, name: str) -> Tensor:
@@ -177,7 +184,7 @@ class Trace:
         start, stop = window.get(grows, (0, self.length))
         own = {at: (max(start, p.start) - p.start, min(stop - p.start, p.length)) for at, p in enumerate(self.passes)}
         own = {at: span for at, span in own.items() if span[0] < span[1]} or {0: (0, 0)}
-        part = self._with_later_keys if grows == "query" else self.part
+        part = self._with_later_keys if "key" in axes else self.part
         parts = [part(name, at, {**window, grows: span}) for at, span in own.items()]
         return torch.cat(parts, dim=axes.index(grows))
 
@@ -198,6 +205,7 @@ class Trace:
         A window over heads, query rows or positions of a step off the path runs that step (and those before it)
         for the part alone.
         """
+        at = 0 if name in self.program.once else at
         step, source = self.program.step(name), self._source(name, at)
         axes = self.program.site(name).axes
         if source is not None or step is None:
@@ -250,8 +258,10 @@ class Trace:
         return self.passes[at]
 
     def _source(self, name: str, at: int) -> Tensor | None:
-        """A tensor that is there without running a step of this pass: given, kept, or left by the pass before."""
+        """A tensor that is there without running a step of this pass: given, kept, or left by a pass before."""
         p = self._pass(at)
+        if at and name in self.program.once:
+            return self.site(name, 0)
         if name in p.given:
             return p.given[name]
         if name in p.kept:
@@ -285,10 +295,10 @@ class Trace:
             )
         self._refuse_if_huge(name, self.shape(name, at))
         known = {*p.given, *p.kept, *(n for n, of in self._derived if of == at)}
-        known |= {site.name for site in self.program.inputs}
+        known |= {site.name for site in self.program.inputs} | (self.program.once if at else frozenset())
         schedule = self.program.schedule((name,), known)
         needed = dict.fromkeys(read for step, _ in schedule for read in step.reads if read in known)
-        given = {read: self.site(read, at) for read in needed}
+        given = {read: _placed(self.site(read, at)) for read in needed}
         tensor = run(self.program, self.weights or {}, given, (name,), p.info.again())[name]
         self._remember(name, at, tensor)
         return tensor
@@ -301,6 +311,7 @@ class Trace:
             if i:
                 earlier = self._without_weights[i - 1]
                 past = {name for name in past if name.replace(".past_", ".cache_") in earlier}
+                past |= self.program.once & self._without_weights[0]
             self._without_weights.append(self.program.derivable({*p.given, *p.kept, *past}))
         return self._without_weights[at]
 
@@ -324,7 +335,11 @@ class Trace:
     # -- what people ask ---------------------------------------------------------------------------------------
 
     def top(self, k: int = 5, *, pos: int = -1, row: int = 0) -> list[Candidate]:
-        """The ``k`` most probable next tokens after a position. Empty where the logits there hold a NaN or +∞."""
+        """The ``k`` most probable next tokens after a position; of an encoder, the tokens for that very place.
+
+        Empty where the logits there hold a NaN or +∞. Raises AddressError where the model predicts no token at all.
+        """
+        self.refuse_without_head()
         logits = at_least_float32(self[f"logits[b={row},p={pos}]"])  # [d_vocab]
         probs = logits.softmax(-1)
         if bool(probs.isnan().any()):
@@ -334,6 +349,19 @@ class Trace:
             Candidate(i, self.label(i), p, float(logits[i]))
             for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
         ]
+
+    def refuse_without_head(self) -> None:
+        """Raise AddressError, with what to look at instead, in a trace of a model that has no logits."""
+        if self.config.predicts is None:
+            kind = "a model" if self.config.causal else "an encoder"
+            raise AddressError(
+                f"{self.config.name} is {kind} without an output head: it has no logits and predicts no token; look at "
+                f"{self.program.path()[-1]}, what it comes to"
+            )
+
+    def masked(self, row: int = 0) -> list[int]:
+        """The positions of a row that hold a mask token, which an encoder's head is asked to fill."""
+        return [pos for pos, token in enumerate(self.tokens[row]) if token.special and token.bytes in MASKS]
 
     def label(self, token_id: int) -> str:
         """How a token of the vocabulary is shown."""
@@ -348,7 +376,7 @@ class Trace:
         steps = self.program.steps if name is None else [self.program.step(self.program.site(name).name)]
         for at in range(len(self.passes)):
             for step in steps:
-                if step is not None:
+                if step is not None and not (at and step.site.name in self.program.once):
                     try:
                         yield from check_step(self, step, at)
                     except NotKeptError:
@@ -358,7 +386,7 @@ class Trace:
         """The first tensor on the path, in order, that holds NaN or ±∞: (site, pass, count)."""
         for at in range(len(self.passes)):
             for name in self.program.path():
-                if self.weights is None and name not in self._derivable(at):
+                if (at and name in self.program.once) or (self.weights is None and name not in self._derivable(at)):
                     continue
                 tensor = self.site(name, at)
                 if tensor.is_floating_point() and (count := int((~torch.isfinite(tensor)).sum())):
@@ -376,6 +404,7 @@ class Trace:
             "prompt": self.prompt,
             "notices": list(self.notices),
             "tokens": [tokens_to_json(row) for row in self.tokens],
+            "source_tokens": [tokens_to_json(row) for row in self.source_tokens],
             "top": self._top_labels(),
             "passes": [
                 {
@@ -421,6 +450,11 @@ def _ends(span: Span) -> tuple[int, int]:
     assert span.start is not None
     assert span.stop is not None
     return span.start, span.stop
+
+
+def _placed(tensor: Tensor) -> Tensor:
+    """The tensor, beginning where torch's own do; in a file they begin anywhere, and a product's last bits know it."""
+    return tensor.clone() if tensor.is_cpu and tensor.data_ptr() % ALIGN else tensor
 
 
 def _narrow(tensor: Tensor, axes: tuple[str, ...], window: Window) -> Tensor:

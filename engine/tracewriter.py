@@ -21,6 +21,7 @@ from engine.checksum import checksum
 from engine.dtypes import dtype_name
 from engine.errors import TraceFileError
 from engine.traceformat import (
+    ALIGN,
     CHECKSUM_AT,
     DTYPES,
     MAX_AXES,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 _CODE: Final = {name: code for code, (name, _) in DTYPES.items()}
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_ALIGN: Final = 64
 _PIECE: Final = 4 * 1024 * 1024  # as much as a cache still holds when it is written after its checksum was taken
 _EARLY: Final = 8 * 1024 * 1024
 
@@ -133,7 +133,7 @@ def _laid_out(
     plan: dict[str, Stored] = {}
     position = 0
     # Whatever divides a tensor's size best comes first, so that every tensor begins where its items may begin.
-    for name in sorted(stored, key=lambda name: -math.gcd(stored[name].nbytes, _ALIGN)):
+    for name in sorted(stored, key=lambda name: -math.gcd(stored[name].nbytes, ALIGN)):
         tensor = stored[name]
         end = position + tensor.nbytes
         plan[name] = Stored(_CODE[dtype_name(tensor.dtype)], tuple(tensor.shape), position, end)
@@ -150,7 +150,7 @@ def _laid_out(
     except ValueError as error:
         raise TraceFileError(f"{shown(path)} cannot be written: its header is no JSON ({short(error)})") from None
     outer = json.dumps({"__metadata__": {"layerstep": text}, **table}, separators=(",", ":")).encode("ascii")
-    length = -(-(8 + len(outer)) // _ALIGN) * _ALIGN - 8
+    length = -(-(8 + len(outer)) // ALIGN) * ALIGN - 8
     if length > MAX_HEADER_BYTES:
         raise TraceFileError(
             f"{shown(path)} cannot be written: its header would be {length:,} bytes long, and safetensors files "

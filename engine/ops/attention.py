@@ -1,6 +1,6 @@
 """Attention: softmax(QKᵀ / √d_head) V, fused on the path, and step by step off it. (Vaswani et al. 2017, section 3.2)
 
-The fused kernel gives z without ever writing scores. Scores, scaled scores, masked scores and pattern are steps
+The fused kernel gives z without ever writing scores. Scores, scaled, capped and masked scores and pattern are steps
 too, computed in float32 from the same queries and keys when somebody looks, for all or for a part.
 """
 
@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from engine.ops.base import Op, PassInfo, Shape, Text, at_least_float32, times
-from engine.ops.kernels import fused_attention
+from engine.ops.kernels import fused_attention, note_explicit
 from engine.ops.mask import attention_mask, no_key
+from engine.ops.position_bias import Alibi
+
+CELLS_AT_ONCE = 4 * 1024 * 1024
+"""Attention cells that are written out in one go, where no kernel spares writing them."""
 
 SAME_CELLS = {"batch": ("batch",), "head": ("head",), "query": ("query",)}
 
@@ -25,11 +29,6 @@ SAME_CELLS = {"batch": ("batch",), "head": ("head",), "query": ("query",)}
 def per_query_head(kv: Float[Tensor, "batch pos kv_head d_head"], heads: int) -> Float[Tensor, "batch pos head d_head"]:
     """Keys or values with one entry per query head: each kv head is repeated for the query heads that share it."""
     return kv if kv.shape[2] == heads else kv.repeat_interleave(heads // kv.shape[2], dim=2)
-
-
-def score_scale(d_head: int) -> float:
-    """1/√d_head, by which scores are multiplied."""
-    return 1 / sqrt(d_head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,26 +96,88 @@ class Scores(Op):
 
 @dataclass(frozen=True, slots=True)
 class Scale(Op):
-    """score / √d_head. (Vaswani et al. 2017, section 3.2.1)"""
+    """score / √d_head, or times what the model has in its place. (Vaswani et al. 2017, section 3.2.1)"""
 
     d_head: int
+    own: float | None = None
     hides: ClassVar = True
     along: ClassVar = SAME_CELLS
-    TEXT: ClassVar[Text] = Text(
-        "Scaled scores",
-        "scaled = score / √d_head",
-        r"\frac{Q K^\top}{\sqrt{d_{\mathrm{head}}}}",
-        "A dot product of d_head random numbers has a spread of about √d_head. Dividing by it keeps the scores near 1, "
-        "so that softmax stays soft and can learn.",
-    )
+
+    @property
+    def usual(self) -> bool:
+        """Whether it is the paper's 1/√d_head."""
+        return self.factor == 1 / sqrt(self.d_head)
+
+    @property
+    def factor(self) -> float:
+        """What scores are multiplied by."""
+        return 1 / sqrt(self.d_head) if self.own is None else self.own
+
+    @property
+    def text(self) -> Text:
+        if not self.usual:
+            return Text(
+                "Scaled scores",
+                "scaled = score · scale",
+                r"c\, Q K^\top",
+                "Scores are multiplied by a number of the model's own in place of the paper's 1/√d_head. The purpose "
+                "is the same: softmax stays soft and can learn.",
+            )
+        return Text(
+            "Scaled scores",
+            "scaled = score / √d_head",
+            r"\frac{Q K^\top}{\sqrt{d_{\mathrm{head}}}}",
+            "A dot product of d_head random numbers has a spread of about √d_head. Dividing by it keeps the scores "
+            "near 1, so that softmax stays soft and can learn.",
+        )
 
     def run(
         self, info: PassInfo, scores: Float[Tensor, "batch head query key"]
     ) -> Float[Tensor, "batch head query key"]:
-        return scores * score_scale(self.d_head)
+        return scores * self.factor
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"√d_head = √{self.d_head} = {sqrt(self.d_head):.4g}"
+        root = f"√d_head = √{self.d_head} = {sqrt(self.d_head):.4g}"
+        return (
+            root if self.usual else f"scale = {self.factor:.6g}, where 1/√d_head would be {1 / sqrt(self.d_head):.4g}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SoftCap(Op):
+    """y = cap · tanh(x / cap): no value beyond ±cap, and small ones hardly changed. (Gemma 2, 2024, section 2)
+
+    ``of`` says what is capped, scores or logits.
+    """
+
+    cap: float
+    of: Literal["scores", "logits"] = "scores"
+    hides: ClassVar = True
+    along: ClassVar = SAME_CELLS
+
+    @property
+    def text(self) -> Text:
+        return Text(
+            f"Soft-capped {self.of}",
+            "capped = cap · tanh(x / cap)",
+            r"c \tanh(x / c)",
+            f"No {self.of[:-1]} may grow beyond ±cap, so that one cannot drown all others. Those far below the cap "
+            "are left almost as they are.",
+        )
+
+    def run(self, info: PassInfo, x: Float[Tensor, "*cells"]) -> Float[Tensor, "*cells"]:
+        return soft_capped(x, self.cap)
+
+    def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        return 3 * prod(out)
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        return f"cap = {self.cap:g}"
+
+
+def soft_capped(x: Float[Tensor, "*cells"], cap: float) -> Float[Tensor, "*cells"]:
+    """cap · tanh(x / cap)"""
+    return (x / cap).tanh_() * cap
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +185,7 @@ class Mask(Op):
     """−∞ where a query may not attend to a key."""
 
     causal: bool
+    window: int | None = None
     hides: ClassVar = True
     along: ClassVar = {
         "batch": ("batch", "batch", "batch"),
@@ -133,33 +195,45 @@ class Mask(Op):
 
     @property
     def text(self) -> Text:
+        far, far_latex, far_story = "", "", ""
+        if self.window is not None:
+            far = ", and where it is W or more away"
+            far_latex = r" \text{ or } |i - j| \ge W"
+            far_story = f" This layer has a sliding window: it looks at most {self.window - 1} positions away."
         if not self.causal:
             return Text(
                 "Masked scores",
-                "masked = scaled, −∞ at padding",
-                r"M_{ij} = -\infty \text{ if } j \text{ is padding}",
-                "This model looks both ways, so only padding is hidden. A score of −∞ becomes a weight of exactly 0.",
+                f"masked = scores, −∞ at padding{far}",
+                rf"M_{{ij}} = -\infty \text{{ if }} j \text{{ is padding}}{far_latex}",
+                "This model looks both ways, so only padding is hidden. A score of −∞ becomes a weight of exactly 0."
+                + far_story,
             )
         return Text(
             "Masked scores",
-            "masked = scaled, −∞ where key > query",
-            r"M_{ij} = \begin{cases} S_{ij}/\sqrt{d} & j \le i\\ -\infty & j > i \end{cases}",
+            f"masked = scores, −∞ where key > query{far}",
+            rf"M_{{ij}} = -\infty \text{{ if }} j > i{far_latex}",
             "A position may look at itself and at what came before, never ahead: the answer would be in the question. "
-            "A score of −∞ becomes a weight of exactly 0.",
+            "A score of −∞ becomes a weight of exactly 0." + far_story,
         )
+
+    def allowed(
+        self, positions: Int[Tensor, "batch pos"], key_positions: Int[Tensor, "batch kv_pos"]
+    ) -> Bool[Tensor, "batch query key"]:
+        """True where a query may attend to a key."""
+        return attention_mask(positions, key_positions, causal=self.causal, window=self.window)
 
     def run(
         self,
         info: PassInfo,
-        scaled: Float[Tensor, "batch head query key"],
+        scores: Float[Tensor, "batch head query key"],
         positions: Int[Tensor, "batch pos"],
         key_positions: Int[Tensor, "batch kv_pos"],
     ) -> Float[Tensor, "batch head query key"]:
-        allowed = attention_mask(positions, key_positions, causal=self.causal)  # [batch query key]
-        return scaled.masked_fill(~allowed[:, None], -torch.inf)
+        return scores.masked_fill(~self.allowed(positions, key_positions)[:, None], -torch.inf)
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"{out[2]} queries × {out[3]} keys"
+        window = "" if self.window is None else f", W = {self.window}"
+        return f"{out[2]} queries × {out[3]} keys{window}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,23 +263,109 @@ class Softmax(Op):
 
 
 @dataclass(frozen=True, slots=True)
+class Sinks(Op):
+    """One learned score for each head. (gpt-oss, 2025)"""
+
+    TEXT: ClassVar[Text] = Text(
+        "Attention sinks",
+        "sink_h = a learned number",
+        r"s_h",
+        "Every head has one more score that belongs to no key, the same for every query. It will compete with the "
+        "scores of the keys.",
+    )
+
+    def run(self, info: PassInfo, sinks: Float[Tensor, " head"]) -> Float[Tensor, " head"]:
+        return sinks.clone()  # a record of its own
+
+    def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        return 0
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        return f"{out[0]} heads"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSoftmax(Op):
+    """exp(s) / (exp(sink_h) + Σ exp(s)): what the sink takes goes to no key. (Xiao et al. 2023; gpt-oss, 2025)"""
+
+    along: ClassVar = {axis: (axis, "head" if axis == "head" else None) for axis in SAME_CELLS}
+    unseen: ClassVar = 0.0
+    TEXT: ClassVar[Text] = Text(
+        "Softmax over keys and a sink",
+        "p = eˢ / (e^sink + Σ eˢ)",
+        r"P_{ij} = \frac{e^{M_{ij}}}{e^{s_h} + \sum_{j'} e^{M_{ij'}}}",
+        "Each row of scores becomes weights, but every head has one more score of its own, learned, that belongs to no "
+        "key. A head that finds nothing can give its weight to this sink; the row then sums to less than 1.",
+    )
+
+    def run(
+        self,
+        info: PassInfo,
+        masked: Float[Tensor, "batch head query key"],
+        sinks: Float[Tensor, " head"],
+    ) -> Float[Tensor, "batch head query key"]:
+        return sink_softmax(masked, sinks)
+
+    def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        return 4 * prod(out)
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        return f"{out[1]} heads × {out[2]} rows over {out[3]} keys and a sink"
+
+
+def sink_softmax(
+    masked: Float[Tensor, "batch head query key"], sinks: Float[Tensor, " head"]
+) -> Float[Tensor, "batch head query key"]:
+    """Softmax over the keys and one more score per head, which is then left out. A row without any key is zeros."""
+    sink = sinks.to(masked.dtype)[:, None, None]  # [head 1 1]
+    most = masked.amax(-1, keepdim=True).maximum(sink)  # [batch head query 1], taken off so that no power overflows
+    powers = (masked - most).exp_()
+    return powers.div_(powers.sum(-1, keepdim=True) + (sink - most).exp_())
+
+
+@dataclass(frozen=True, slots=True)
 class Attention(Op):
-    """z = softmax(q kᵀ / √d_head + mask) v in one fused kernel. (Dao et al. 2022, FlashAttention)
+    """z = softmax(q kᵀ · scale + mask) v in one fused kernel. (Dao et al. 2022, FlashAttention)
 
     Reads the positions of queries and keys where a mask may be needed. ``is_causal`` is only given where every
-    query has as many keys as its own row number, that is for a dense block with no past.
+    query has as many keys as its own row number, that is for a dense block with no past. ``bias`` is the op that
+    makes a bias from positions, each time anew; ``biased`` says that one is read. No fused kernel has a soft cap or a
+    sink: with one of them the arithmetic is written out, in float32 and a block of query rows at a time.
     """
 
-    d_head: int
-    causal: bool
-    TEXT: ClassVar[Text] = Text(
-        "Weighted values",
-        "z = softmax(q kᵀ / √d_head) v",
-        r"z = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt{d_{\mathrm{head}}}}\right) V",
-        "Every position takes a mixture of values, weighted by its pattern. One fused kernel does scores, mask, "
-        "softmax and mixture together and never writes the N × N scores; the steps before show what it would have "
-        "written.",
-    )
+    scale: Scale
+    mask: Mask
+    bias: Alibi | None = None
+    cap: float | None = None
+    sinks: bool = False
+    biased: bool = False
+
+    @property
+    def text(self) -> Text:
+        inside, latex = "q kᵀ / √d_head", r"\frac{QK^\top}{\sqrt{d_{\mathrm{head}}}}"
+        if not self.scale.usual:
+            inside, latex = "q kᵀ · scale", r"c\,QK^\top"
+        if self.cap is not None:
+            inside, latex = f"softcap({inside})", rf"\mathrm{{softcap}}({latex})"
+        if self.bias is not None or self.biased:
+            inside, latex = f"{inside} + bias", f"{latex} + B"
+        fused = (
+            "One fused kernel does scores, mask, softmax and mixture together and never writes the N × N scores; the "
+            "steps before show what it would have written."
+        )
+        if why := self.explicit:
+            fused = f"No fused kernel has {why}, so the arithmetic is written out here, a block of rows at a time."
+        return Text(
+            "Weighted values",
+            f"z = softmax({inside}) v",
+            rf"z = \mathrm{{softmax}}\!\left({latex}\right) V",
+            f"Every position takes a mixture of values, weighted by its pattern. {fused}",
+        )
+
+    @property
+    def explicit(self) -> str:
+        """Why no fused kernel can do it; empty where one can."""
+        return "a soft cap" if self.cap is not None else "a sink" if self.sinks else ""
 
     def run(
         self,
@@ -215,23 +375,71 @@ class Attention(Op):
         v: Float[Tensor, "batch kv_pos kv_head d_head"],
         positions: Int[Tensor, "batch pos"],
         key_positions: Int[Tensor, "batch kv_pos"],
+        *more: Float[Tensor, " head"] | Float[Tensor, "batch head query key"],
     ) -> Float[Tensor, "batch pos head d_head"]:
+        bias = more[-1] if self.biased else None
+        if self.explicit:
+            return self._written_out(info, q, k, v, positions, key_positions, more[0] if self.sinks else None, bias)
         queries, keys = q.shape[1], k.shape[1]
-        square = info.dense and queries == keys
-        whole = info.dense and (not self.causal or queries == 1)
-        mask = None
+        near = info.dense and (self.mask.window is None or keys <= self.mask.window)
+        square = near and queries == keys
+        whole = near and (not self.mask.causal or queries == 1)
+        mask: Tensor | None = None
         if not (square or whole):
-            mask = attention_mask(positions, key_positions, causal=self.causal)[:, None]  # [batch 1 query key]
-        return fused_attention(info, q, k, v, mask, is_causal=self.causal and square, scale=score_scale(self.d_head))
+            mask = self.mask.allowed(positions, key_positions)[:, None]  # [batch 1 query key]
+        is_causal = self.mask.causal and square
+        if self.bias is not None:
+            bias = self.bias.run(info, positions, key_positions)  # [batch head query key]
+        if bias is not None:
+            allowed = self.mask.allowed(positions, key_positions)[:, None]
+            mask, is_causal = bias.to(q.dtype).masked_fill(~allowed, -torch.inf), False
+        return fused_attention(info, q, k, v, mask, is_causal=is_causal, scale=self.scale.factor)
+
+    def _written_out(
+        self,
+        info: PassInfo,
+        q: Float[Tensor, "batch pos head d_head"],
+        k: Float[Tensor, "batch kv_pos kv_head d_head"],
+        v: Float[Tensor, "batch kv_pos kv_head d_head"],
+        positions: Int[Tensor, "batch pos"],
+        key_positions: Int[Tensor, "batch kv_pos"],
+        sinks: Float[Tensor, " head"] | None,
+        bias: Float[Tensor, "batch head query key"] | None,
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        note_explicit(info, self.explicit)
+        k, v = (per_query_head(at_least_float32(x), q.shape[2]) for x in (k, v))  # [batch kv_pos head d_head]
+        at_once = max(1, CELLS_AT_ONCE // max(1, q.shape[0] * q.shape[2] * k.shape[1]))
+        blocks = []
+        for start in range(0, q.shape[1], at_once):
+            rows, places = q[:, start : start + at_once], positions[:, start : start + at_once]
+            s = at_least_float32(rows).transpose(1, 2) @ k.permute(0, 2, 3, 1)  # [batch head rows key]
+            s = s * self.scale.factor
+            if self.cap is not None:
+                s = soft_capped(s, self.cap)
+            if self.bias is not None:
+                s = s + self.bias.run(info, places, key_positions)
+            if bias is not None:
+                s = s + bias[:, :, start : start + at_once]
+            s = self.mask.run(info, s, places, key_positions)
+            p = Softmax().run(info, s) if sinks is None else sink_softmax(s, sinks)
+            blocks.append((p @ v.transpose(1, 2)).transpose(1, 2))  # [batch rows head d_head]
+        return torch.cat(blocks, dim=1).to(q.dtype)
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return (4 * out[3] + 4) * out[0] * out[1] * out[2] * reads[1][1]
 
     def scratch(self, reads: Sequence[Shape], out: Shape, itemsize: int) -> int:
-        batch, queries, keys = reads[0][0], reads[0][1], reads[1][1]
-        if batch == 1 and queries in (1, keys):
+        batch, queries, heads, keys = *reads[0][:3], reads[1][1]
+        if self.explicit:
+            widened = 2 * batch * keys * heads * out[3] * 4
+            return widened + 16 * min(batch * heads * queries * keys, max(CELLS_AT_ONCE, batch * heads * keys))
+        if self.bias is not None or self.biased:
+            return batch * heads * queries * keys * (8 + itemsize)
+        if batch == 1 and (queries == 1 or (queries == keys and self.mask.window is None)):
             return 0
         return batch * queries * keys * (1 + itemsize)  # a batch may be padded: the mask, and its form in the kernel
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"{out[2]} heads of {out[3]}: {out[1]} queries, {reads[1][1]} keys, √d_head = {sqrt(self.d_head):.4g}"
+        d_head, factor = self.scale.d_head, self.scale.factor
+        root = f"√d_head = {sqrt(d_head):.4g}" if self.scale.usual else f"scale = {factor:.6g}"
+        return f"{out[2]} heads of {out[3]}: {out[1]} queries, {reads[1][1]} keys, {root}"

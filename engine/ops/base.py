@@ -39,8 +39,8 @@ class PassInfo:
     """What the host knows of a pass; no tensor, so that nothing waits for the device.
 
     ``dense``: no padding, and positions count up from the first key without a gap, so that "may attend" is decided
-    by lengths alone. ``kernel``: the attention kernel that is asked for. ``ran``: the kernels that ran, and
-    ``choices``: which one for which shapes, noted by the attention op.
+    by lengths alone. ``extent``: one more than the largest position of any key. ``kernel``: the attention kernel that
+    is asked for. ``ran``: the kernels that ran, and ``choices``: which one for which shapes, noted by the attention op.
     """
 
     dtype: torch.dtype
@@ -48,6 +48,7 @@ class PassInfo:
     kernel: str = "auto"
     ran: set[str] = field(default_factory=set)
     choices: dict[object, tuple[str, bool]] = field(default_factory=dict)
+    extent: int = 0
 
     def again(self) -> PassInfo:
         """For running steps of the pass once more: what ran then stays as it was noted."""
@@ -60,15 +61,16 @@ class Op:
     ``run`` takes the tensors that the step reads and then its weights, and returns a new tensor; it writes into
     none of them. ``along`` names the output axes that can be computed for a part alone, and for each the axis of
     each read that has to be narrowed (None: that read is needed whole); ``along_weight`` the weight's dimension that
-    runs over such an axis, where one does. ``float32`` says that the result is float32
-    whatever the model's dtype, ``unseen`` what a cell holds for a key that a pass did not have yet, and ``hides``
-    that −∞ there means "not to be attended to" and not that something went wrong.
+    runs over such an axis, where one does. ``float32`` says that the result is float32 whatever the model's dtype,
+    ``int64`` that it is whole numbers, ``unseen`` what a cell holds for a key that a pass did not have yet, and
+    ``hides`` that −∞ there means "not to be attended to" and not that something went wrong.
     """
 
     TEXT: ClassVar[Text]
     along: ClassVar[Mapping[str, tuple[str | None, ...]]] = {}
     along_weight: ClassVar[Mapping[str, int]] = {}
     float32: ClassVar[bool] = False
+    int64: ClassVar[bool] = False
     unseen: ClassVar[float] = -torch.inf
     hides: ClassVar[bool] = False
 

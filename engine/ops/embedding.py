@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import isclose, prod, sqrt
 from typing import ClassVar
 
 import torch
@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from engine.config import SinusoidStyle
 from engine.ops.base import Op, PassInfo, Shape, Text, times
 
 
@@ -44,28 +45,69 @@ class Embed(Op):
 
 @dataclass(frozen=True, slots=True)
 class ScaleEmbedding(Op):
-    """x · √d_model, the factor rounded to the model's dtype as it is stored. (Vaswani et al. 2017, section 3.4)"""
+    """x · √d_model, or another factor. (Vaswani et al. 2017, section 3.4)
+
+    ``rounded``: the factor is rounded to the model's dtype first, as where it is stored.
+    """
 
     factor: float
-    TEXT: ClassVar[Text] = Text(
-        "Scaled embedding",
-        "x ← x · √d_model",
-        r"x \leftarrow x\,\sqrt{d_{\mathrm{model}}}",
-        "The embedding is multiplied by √d_model. In the 2017 model this lifts the token's own vector to the size of "
-        "the position vector that is added next, so that neither drowns the other.",
-    )
+    d_model: int
+    rounded: bool = True
+
+    @property
+    def usual(self) -> bool:
+        """Whether it is the paper's √d_model."""
+        return isclose(self.factor, sqrt(self.d_model), rel_tol=1e-6)
+
+    @property
+    def text(self) -> Text:
+        by, latex = ("√d_model", r"\sqrt{d_{\mathrm{model}}}") if self.usual else ("c", "c")
+        return Text(
+            "Scaled embedding",
+            f"x ← x · {by}",
+            rf"x \leftarrow x\,{latex}",
+            f"The embedding is multiplied by {by if self.usual else 'a number of the config'}. In the 2017 model this "
+            "lifts the token's own vector to the size of the position vector that is added next, so that neither "
+            "drowns the other.",
+        )
 
     def run(self, info: PassInfo, embed: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        return embed * torch.tensor(self.factor, dtype=embed.dtype).item()
+        factor = torch.tensor(self.factor, dtype=embed.dtype).item() if self.rounded else self.factor
+        return embed * factor
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"√d_model = √{out[-1]} = {self.factor:.6g}"
+        return f"√d_model = √{out[-1]} = {self.factor:.6g}" if self.usual else f"c = {self.factor:.6g}"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenType(Op):
+    """t = W_type[0]: every token of a prompt is of the first segment. (Devlin et al. 2018, BERT, section 3)"""
+
+    TEXT: ClassVar[Text] = Text(
+        "Segment embedding",
+        "t = W_type[0]",
+        r"t = W_{\mathrm{type}}[0]",
+        "BERT was trained on pairs of texts and marks which of the two a token belongs to. A single prompt is all of "
+        "the first, so every position gets the same vector.",
+    )
+
+    def run(
+        self, info: PassInfo, tokens: Int[Tensor, "batch pos"], weight: Float[Tensor, "types d_model"]
+    ) -> Float[Tensor, "batch pos d_model"]:
+        return weight[0].expand(*tokens.shape, -1).contiguous()
+
+    def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        return 0
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        return f"the first of {params[0][0]} rows, d_model = {out[-1]}"
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedPositions(Op):
-    """Row lookup by position: p = W_pos[pos]; padding takes row 0 and is masked later."""
+    """Row lookup by position: p = W_pos[pos + offset]; padding takes the first row and is masked later."""
 
+    offset: int = 0
     TEXT: ClassVar[Text] = Text(
         "Learned positions",
         "p = W_pos[pos]",
@@ -77,7 +119,7 @@ class LearnedPositions(Op):
     def run(
         self, info: PassInfo, positions: Int[Tensor, "batch pos"], weight: Float[Tensor, "n_ctx d_model"]
     ) -> Float[Tensor, "batch pos d_model"]:
-        return F.embedding(positions.clamp(min=0), weight)
+        return F.embedding(positions.clamp(min=0) + self.offset, weight)
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 0
@@ -86,17 +128,20 @@ class LearnedPositions(Op):
         return prod(reads[0]) + 2 * prod(out)  # the rows that are looked up, not the whole matrix
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"{out[-2]} of {params[0][0]} rows, d_model = {out[-1]}"
+        offset = f", counted from row {self.offset}" if self.offset else ""
+        return f"{out[-2]} of {params[0][0]} rows, d_model = {out[-1]}{offset}"
 
 
 @dataclass(frozen=True, slots=True)
 class SinusoidalPositions(Op):
     """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(the same). (Vaswani et al. 2017, section 3.5)
 
-    Computed in float32 and then rounded to the model's dtype.
+    Computed in float32 and then rounded to the model's dtype. "halves": all sines first, then all cosines, as in the
+    paper's own code and in Marian.
     """
 
     d_model: int
+    style: SinusoidStyle = "interleaved"
     TEXT: ClassVar[Text] = Text(
         "Sinusoidal positions",
         "p[2i] = sin(pos / 10000^(2i/d)),  p[2i+1] = cos(pos / 10000^(2i/d))",
@@ -108,6 +153,8 @@ class SinusoidalPositions(Op):
     def run(self, info: PassInfo, positions: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
         even = torch.arange(0, self.d_model, 2, device=positions.device, dtype=torch.float32)  # [d_model / 2]
         angle = positions.clamp(min=0).float()[..., None] / 10_000 ** (even / self.d_model)  # [batch pos d_model/2]
+        if self.style == "halves":
+            return torch.cat((angle.sin(), angle.cos()), -1)[..., : self.d_model].to(info.dtype)  # [batch pos d_model]
         table = angle.new_empty(*positions.shape, self.d_model)  # [batch pos d_model]
         table[..., 0::2] = angle.sin()
         table[..., 1::2] = angle.cos()[..., : self.d_model // 2]

@@ -26,17 +26,26 @@ CUDA_ONLY = ("efficient", "cudnn")
 _NAMES = {int(backend.value): name for name, backend in BACKENDS.items()}
 
 
+def note_explicit(info: PassInfo, why: str) -> None:
+    """Attention written out, since no kernel has ``why``. Raises KernelError where a fused kernel is forced."""
+    if info.kernel not in ("auto", "math"):
+        raise KernelError(f"kernel {info.kernel!r} cannot run here: no fused kernel has {why}; use kernel auto or math")
+    info.ran.add("explicit")
+
+
 def fused_attention(
     info: PassInfo,
     q: Float[Tensor, "batch pos head d_head"],
     k: Float[Tensor, "batch kv_pos kv_head d_head"],
     v: Float[Tensor, "batch kv_pos kv_head d_head"],
-    mask: Bool[Tensor, "batch 1 pos kv_pos"] | None,
+    mask: Bool[Tensor, "batch 1 pos kv_pos"] | Float[Tensor, "batch head pos kv_pos"] | None,
     *,
     is_causal: bool,
     scale: float,
 ) -> Float[Tensor, "batch pos head d_head"]:
     """torch's scaled_dot_product_attention, noting in ``info.ran`` which kernel it took.
+
+    ``mask`` is True where a query may attend to a key, or a number to add to its score.
 
     Query heads share key-value heads by ``enable_gqa`` where that keeps a fused kernel, else by repeating them.
     Raises KernelError, with torch's reason, where a kernel is forced that cannot run.

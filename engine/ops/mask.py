@@ -18,16 +18,25 @@ def is_dense(positions: Sequence[Sequence[int]], start: int) -> bool:
 
 
 def attention_mask(
-    positions: Int[Tensor, "batch query"], key_positions: Int[Tensor, "batch key"], *, causal: bool
+    positions: Int[Tensor, "batch query"],
+    key_positions: Int[Tensor, "batch key"],
+    *,
+    causal: bool,
+    window: int | None = None,
 ) -> Bool[Tensor, "batch query key"]:
     """True where a query may attend to a key, from absolute positions alone.
 
     A padded key (position −1) is seen by nobody and a padded query sees nothing; with ``causal`` a key must not
-    stand after the query. The conditions are combined with AND.
+    stand after the query; with ``window`` it must stand less than that many positions away, so a causal window of W
+    holds W keys, the query's own among them. The conditions are combined with AND.
     """
     query, key = positions[:, :, None], key_positions[:, None, :]  # [batch query 1], [batch 1 key]
     allowed = (query > PADDING) & (key > PADDING)  # [batch query key]
-    return allowed & (key <= query) if causal else allowed
+    if causal:
+        allowed &= key <= query
+    if window is not None:
+        allowed &= (query - key).abs() < window
+    return allowed
 
 
 def no_key(scores: Tensor) -> Bool[Tensor, "... query 1"]:

@@ -14,7 +14,10 @@ from torch import Tensor
 from engine.ops.base import Op, PassInfo, Shape, Text, at_least_float32, times
 from engine.ops.linear import linear
 
-Role = Literal["query", "key", "value", "attn_out", "up", "gate", "linear_up", "down"]
+Role = Literal[
+    "query", "key", "value", "attn_out", "up", "gate", "linear_up", "down", "embed_in", "embed_out", "head", "pool",
+    "router",
+]  # fmt: skip
 
 TEXTS: dict[Role, Text] = {
     "query": Text(
@@ -75,6 +78,42 @@ TEXTS: dict[Role, Text] = {
     ),
 }
 
+TEXTS |= {
+    "embed_in": Text(
+        "Embedding to d_model",
+        "x ← x W_inᵀ",
+        r"x \leftarrow x W_{\mathrm{in}}^\top",
+        "The token embedding of this model is narrower than its residual stream. A projection widens it.",
+    ),
+    "embed_out": Text(
+        "Back to the embedding's width",
+        "x ← x W_outᵀ",
+        r"x \leftarrow x W_{\mathrm{out}}^\top",
+        "The last stream is narrowed to the width of the token embedding. It is compared with its rows next.",
+    ),
+    "head": Text(
+        "Head: dense",
+        "h = x W_headᵀ",
+        r"h = x W_{\mathrm{head}}^\top",
+        "Before the unembedding this model has one more layer. In it the stream is made ready for guessing the token "
+        "that stands, or is masked, at each position.",
+    ),
+    "pool": Text(
+        "Sentence vector: dense",
+        "s ← s Wᵀ",
+        r"s \leftarrow s W^\top",
+        "The pooled vector goes through one more linear map. It was trained so that texts of like meaning come out "
+        "close to each other.",
+    ),
+    "router": Text(
+        "Router",
+        "r = x W_routerᵀ",
+        r"r = x W_{\mathrm{router}}^\top",
+        "A small projection scores every expert for every token. Only the few with the highest scores will run, so the "
+        "model can be large while each token pays for a small part of it.",
+    ),
+}
+
 BIASES: dict[Role, str] = {"query": "b_Q", "key": "b_K", "value": "b_V", "attn_out": "b_O"}
 """How a bias is written; b where a role is not named."""
 
@@ -97,17 +136,17 @@ class Project(Op):
     def run(
         self,
         info: PassInfo,
-        x: Float[Tensor, "batch pos d_in"],
+        x: Float[Tensor, "*rows d_in"],
         weight: Float[Tensor, "d_out d_in"],
         bias: Float[Tensor, " d_out"] | None = None,
-    ) -> Float[Tensor, "batch pos d_out"]:
+    ) -> Float[Tensor, "*rows d_out"]:
         return linear(x, weight, bias)
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
-        return 2 * prod(out[:2]) * prod(params[0])
+        return 2 * prod(out) * params[0][1]
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        n, (d_out, d_in) = out[1], params[0]
+        n, (d_out, d_in) = prod(out[1:]) // params[0][0], params[0]
         bias = f" + [{d_out}]" if len(params) > 1 else ""
         return f"[{times(n, d_in)}] · [{times(d_in, d_out)}]{bias} → [{times(n, d_out)}]"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from jaxtyping import Float
@@ -14,7 +15,7 @@ from engine.ops.base import Op, PassInfo, Shape, Text
 
 @dataclass(frozen=True, slots=True)
 class Add(Op):
-    """y = x + f. (He et al. 2015; Vaswani et al. 2017, section 3.1)"""
+    """y = x + f, or + f + g in a block whose two sub-layers read the same stream. (He et al. 2015)"""
 
     TEXT: ClassVar[Text] = Text(
         "Added to the residual stream",
@@ -25,9 +26,58 @@ class Add(Op):
     )
 
     def run(
-        self, info: PassInfo, x: Float[Tensor, "batch pos d_model"], f: Float[Tensor, "batch pos d_model"]
+        self, info: PassInfo, x: Float[Tensor, "batch pos d_model"], *f: Float[Tensor, "batch pos d_model"]
     ) -> Float[Tensor, "batch pos d_model"]:
-        return x + f
+        y = x + f[0]
+        for more in f[1:]:
+            y = y.add_(more)
+        return y
+
+    def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        return (len(reads) - 1) * prod(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Multiply(Op):
+    """y = c · x, where c is a number of the config. ``title`` says what for."""
+
+    factor: float
+    title: str
+
+    @property
+    def text(self) -> Text:
+        return Text(
+            self.title,
+            "y = c · x",
+            r"y = c\,x",
+            "The vector is multiplied by one number that the config gives. Training chose the sizes of everything else "
+            "around it.",
+        )
+
+    def run(self, info: PassInfo, x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
+        return x * self.factor
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        return f"c = {self.factor:.6g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Clip(Op):
+    """y = x within ±bound."""
+
+    bound: float
+    TEXT: ClassVar[Text] = Text(
+        "Clipped",
+        "y = clip(x, −c, c)",
+        r"y = \mathrm{clip}(x, -c, c)",
+        "Numbers beyond ±c are set to ±c. It was put in for stable training; most numbers never come near the bound.",
+    )
+
+    def run(self, info: PassInfo, x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
+        return x.clamp(-self.bound, self.bound)
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        return f"c = {self.bound:g}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ class Unembed(Op):
     """logits = x W_Uᵀ (+ b_U); W_U is the embedding matrix itself where they are tied. (Press and Wolf 2017)"""
 
     tied: bool
+    masked: bool = False
 
     @property
     def text(self) -> Text:
@@ -28,7 +29,11 @@ class Unembed(Op):
             "logits = x W_Uᵀ",
             r"\mathrm{logits} = x\, W_U^\top",
             f"Each position's last vector is compared with a vector for every token of the vocabulary: {matrix}. "
-            "The larger the logit, the more the model expects that token next.",
+            + (
+                "The larger the logit, the better that token would fit in this place."
+                if self.masked
+                else "The larger the logit, the more the model expects that token next."
+            ),
         )
 
     def run(
@@ -49,16 +54,25 @@ class Unembed(Op):
 
 @dataclass(frozen=True, slots=True)
 class Probabilities(Op):
-    """p = softmax(logits) over the vocabulary, in float32."""
+    """p = softmax(logits) over the vocabulary, in float32; ``masked``: of the token in this place, not the next."""
 
     along: ClassVar = {"pos": ("pos",), "batch": ("batch",)}
-    TEXT: ClassVar[Text] = Text(
-        "Next-token probabilities",
-        "p = exp(logit) / Σ exp(logit)",
-        r"p_t = \frac{e^{\mathrm{logit}_t}}{\sum_{t'} e^{\mathrm{logit}_{t'}}}",
-        "Softmax turns the logits of each position into a distribution over the whole vocabulary. At the last position "
-        "it is the prediction; at the others, what the model would have said there.",
-    )
+    masked: bool = False
+
+    @property
+    def text(self) -> Text:
+        story = (
+            "At a masked position it is the prediction of what stands there. The model sees both ways, so there is no "
+            "next token to predict."
+            if self.masked
+            else "At the last position it is the prediction; at the others, what the model would have said there."
+        )
+        return Text(
+            "Probabilities of the token in this place" if self.masked else "Next-token probabilities",
+            "p = exp(logit) / Σ exp(logit)",
+            r"p_t = \frac{e^{\mathrm{logit}_t}}{\sum_{t'} e^{\mathrm{logit}_{t'}}}",
+            f"Softmax turns the logits of each position into a distribution over the whole vocabulary. {story}",
+        )
 
     def run(self, info: PassInfo, logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, "batch pos d_vocab"]:
         return at_least_float32(logits).softmax(-1)

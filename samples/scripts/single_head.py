@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from engine import Program, Step
-from engine.ops.attention import Attention, Scale, Scores, Softmax
+from engine.ops.attention import Attention, Mask, Scale, Scores, Softmax
 from engine.ops.base import PassInfo
 from engine.ops.projection import ProjectToHeads
 from engine.runner import run
@@ -44,7 +44,7 @@ def single_head() -> Program:
         Step(Site("scores", cells), Scores(), ("q", "k"), on_path=False),
         Step(Site("scaled", cells), Scale(HEAD_DIM), ("scores",), on_path=False),
         Step(Site("pattern", cells), Softmax(), ("scaled",), on_path=False),
-        Step(Site("z", heads), Attention(HEAD_DIM, causal=False), ("q", "k", "v", "positions", "positions")),
+        Step(Site("z", heads), Attention(Scale(HEAD_DIM), Mask(causal=False)), ("q", "k", "v", "positions", "positions")),
     )
     return Program(inputs, steps, {f"{name}.weight": (HEAD_DIM, EMBED_DIM) for name in project})
 

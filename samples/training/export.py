@@ -6,6 +6,7 @@ project's own format: `config.json` in the engine's words, weights named `blocks
 
 import json
 import shutil
+from math import sqrt
 from pathlib import Path
 
 import torch
@@ -89,7 +90,7 @@ def classic_config(shape: Shape) -> dict[str, object]:
         "attn_out_bias": True,
         "mlp_bias": True,
         "norm_bias": True,
-        "embed_scale": "sqrt_d_model",
+        "embed_scale": sqrt(shape.d_model),
         "tied": True,
         **TOKENS,
     }

@@ -21,8 +21,8 @@ def position_tables(c, positions: np.ndarray) -> Arrays:
     if c.positions == "rotary":
         angle = np.empty((batch, n, c.d_head // 2))
         for b, p, i in np.ndindex(angle.shape):
-            angle[b, p, i] = positions[b, p] * c.rotary_theta ** (-2 * i / c.d_head)
-        both = np.concatenate if c.rotary_style == "half" else lambda pair, _: np.stack(pair, -1).reshape(batch, n, -1)
+            angle[b, p, i] = positions[b, p] * c.rotary.theta ** (-2 * i / c.d_head)
+        both = np.concatenate if c.rotary.style == "half" else lambda pair, _: np.stack(pair, -1).reshape(batch, n, -1)
         cos, sin = np.cos(angle), np.sin(angle)
         tables = {"rotary_cos": both((cos, cos), -1), "rotary_sin": both((-sin, sin), -1)}
     if c.positions == "sinusoidal":
@@ -54,12 +54,12 @@ def forward(c, w: Mapping[str, np.ndarray], tokens: np.ndarray, tables: Arrays |
 
     def rotate(x: np.ndarray) -> np.ndarray:
         half = c.d_head // 2
-        second = slice(half, None) if c.rotary_style == "half" else slice(1, None, 2)
+        second = slice(half, None) if c.rotary.style == "half" else slice(1, None, 2)
         turn = (s["rotary_cos"] + 1j * s["rotary_sin"])[:, :, None, second]  # [batch pos 1 d_head/2]
-        a, b = (x[..., :half], x[..., half:]) if c.rotary_style == "half" else (x[..., ::2], x[..., 1::2])
+        a, b = (x[..., :half], x[..., half:]) if c.rotary.style == "half" else (x[..., ::2], x[..., 1::2])
         turned = (a + 1j * b) * turn
         out = np.empty_like(x)
-        if c.rotary_style == "half":
+        if c.rotary.style == "half":
             out[..., :half], out[..., half:] = turned.real, turned.imag
         else:
             out[..., ::2], out[..., 1::2] = turned.real, turned.imag
@@ -73,7 +73,8 @@ def forward(c, w: Mapping[str, np.ndarray], tokens: np.ndarray, tables: Arrays |
         if c.positions == "rotary":
             q = s[f"{at}.rot_q"] = rotate(q)
             k = s[f"{at}.rot_k"] = rotate(k)
-        s[f"{at}.cache_k"], s[f"{at}.cache_v"] = k, v
+        if c.causal:
+            s[f"{at}.cache_k"], s[f"{at}.cache_v"] = k, v
         share = c.n_heads // c.n_kv_heads
         cells = {name: np.zeros((batch, c.n_heads, n, n)) for name in ("scores", "scaled", "masked", "pattern")}
         z = np.zeros((batch, n, c.n_heads, c.d_head))
@@ -120,8 +121,8 @@ def forward(c, w: Mapping[str, np.ndarray], tokens: np.ndarray, tables: Arrays |
         return s[f"{block}.mlp_out"]
 
     x = s["embed"] = w["embed.weight"][tokens]
-    if c.embed_scale == "sqrt_d_model":
-        x = s["embed_scaled"] = x * math.sqrt(c.d_model)
+    if c.embed_scale != 1:
+        x = s["embed_scaled"] = x * c.embed_scale
     if c.positions == "learned":
         s["pos_embed"] = w["pos_embed.weight"][positions]
     if "pos_embed" in s:

@@ -232,7 +232,7 @@ def read_folder(folder: Path) -> Classic | Modern:
         )
         expected = {
             "positions": "sinusoidal", "norm": "layer", "norm_place": "post", "activation": "relu", "gated": False,
-            "embed_scale": "sqrt_d_model", "tied": True, "n_kv_heads": c["n_heads"],
+            "embed_scale": math.sqrt(c["d_model"]), "tied": True, "n_kv_heads": c["n_heads"],
         }  # fmt: skip
         assert {key: c[key] for key in expected} == expected
     model.load_state_dict(weights)

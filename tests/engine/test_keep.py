@@ -176,7 +176,9 @@ def test_without_weights_there_is_what_the_kept_tensors_determine(tiny, name):
     model = tiny(**ARCHITECTURES[name])
     whole = trace(model, random_ids(model.config, 6))
     t = without_weights(whole)
-    needs = {"scores", "scaled", "masked", "pattern", "probs", "scale"}  # derived from what is on the path alone
+    needs = {  # derived from what is on the path alone
+        "scores", "scaled", "capped", "position_bias", "biased", "masked", "pattern", "probs", "scale",
+    }  # fmt: skip
     for step in model.program.steps:
         site = step.site.name
         if step.on_path or site.rsplit(".")[-1] in needs:

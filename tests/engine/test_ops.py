@@ -10,11 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import ARCHITECTURES, gap, random_ids, tiny_config
+from tiny import ARCHITECTURES, SENTENCE, TRANSLATOR, gap, random_ids, tiny_config
 from torch import Tensor
 
 import engine.ops
 from engine import build_program, trace
+from engine.config import Rotary
 from engine.errors import KernelError
 from engine.ops.attention import Append, Attention, Mask, Scale, Scores, Softmax, per_query_head
 from engine.ops.base import Cost, Op, PassInfo
@@ -64,7 +65,7 @@ def test_embed_looks_rows_up():
 )  # fmt: skip
 def test_embedding_scale_is_rounded_to_the_dtype(d_model, dtype, factor):
     x = torch.arange(1, 65, dtype=dtype).view(1, 1, 64) / 8
-    out = ScaleEmbedding(math.sqrt(d_model)).run(info(dtype), x)
+    out = ScaleEmbedding(math.sqrt(d_model), d_model).run(info(dtype), x)
     assert out.tolist() == (x.double() * factor).to(dtype).tolist()
     assert out[0, 0, 7].item() == factor  # 1 · √d_model
 
@@ -100,8 +101,8 @@ def test_sinusoidal_positions_take_the_model_s_dtype():
 @pytest.mark.parametrize("theta", [10_000.0, 500_000.0])
 def test_rotary_tables(theta, style):
     places, d = [0, 1, 5, 100, 2047], 8
-    cos = RotaryTable("cos", style, d, theta).run(info(torch.bfloat16), positions(places))
-    sin = RotaryTable("sin", style, d, theta).run(info(torch.bfloat16), positions(places))
+    cos = RotaryTable("cos", Rotary(style=style, theta=theta), d).run(info(torch.bfloat16), positions(places))
+    sin = RotaryTable("sin", Rotary(style=style, theta=theta), d).run(info(torch.bfloat16), positions(places))
     assert cos.dtype is sin.dtype is torch.float32  # whatever the model's dtype
     for row, pos in enumerate(places):
         for i in range(d // 2):
@@ -123,8 +124,8 @@ def turned(x: Tensor, places: list[int], style: str, theta: float = 10_000.0) ->
 
 def rotate(x: Tensor, places: list[int], style: str) -> Tensor:
     d, at = x.shape[-1], positions(places)
-    tables = [RotaryTable(function, style, d, 10_000.0).run(info(x.dtype), at) for function in ("cos", "sin")]
-    return Rotate(style).run(info(x.dtype), x, *tables)
+    tables = [RotaryTable(function, Rotary(style=style), d).run(info(x.dtype), at) for function in ("cos", "sin")]
+    return Rotate(Rotary(style=style)).run(info(x.dtype), x, *tables)
 
 
 @pytest.mark.parametrize("style", ["half", "interleaved"])
@@ -338,7 +339,7 @@ def test_a_chunk_after_earlier_tokens_attends_to_the_newest_keys(kernel):
     # E2: uniform attention over values 0, 1, 2, 3, 4; a top-left aligned causal mask would give 0.0 and 0.5.
     values = torch.arange(5.0)[None, :, None, None].repeat(1, 1, 1, 4)
     q, k = torch.zeros(1, 2, 1, 4), torch.zeros(1, 5, 1, 4)
-    op, keys = Attention(4, causal=True), positions([0, 1, 2, 3, 4])
+    op, keys = Attention(Scale(4), Mask(causal=True)), positions([0, 1, 2, 3, 4])
     z = op.run(info(torch.float32, kernel=kernel), q, k, values, positions([3, 4]), keys)
     assert z[0, :, 0, 0].tolist() == pytest.approx([1.5, 2.0])
     one = op.run(info(torch.float32, kernel=kernel), q[:, :1], k, values, positions([4]), keys)
@@ -368,21 +369,21 @@ def test_attention_against_einsum(kv_heads, group, d, past, new, pads, causal, k
     pads = min(pads, keys)
     places = positions([-1] * pads + list(range(keys - pads)), list(range(keys)))
     allowed = attention_mask(places[:, past:], places, causal=causal)
-    z = Attention(d, causal).run(info(dtype, dense=False, kernel=kernel), q, k, v, places[:, past:], places)
+    z = Attention(Scale(d), Mask(causal)).run(info(dtype, dense=False, kernel=kernel), q, k, v, places[:, past:], places)
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}[dtype]
     assert z.shape == q.shape
     assert z.dtype is dtype
     assert gap(z, naive(q, k, v, allowed)) < tolerance
     assert not z[0, : max(0, pads - past)].any()  # padded queries: exactly zeros
     if not pads:  # nothing hidden but by order: lengths alone decide, and the result is the same
-        dense = Attention(d, causal).run(info(dtype, kernel=kernel), q, k, v, places[:, past:], places)
+        dense = Attention(Scale(d), Mask(causal)).run(info(dtype, kernel=kernel), q, k, v, places[:, past:], places)
         assert gap(dense, z) < tolerance
 
 
 def test_grouped_heads_share_in_order():
     # E16: 8 query heads, 2 key-value heads: heads 0 to 3 read the first. Tiling would be 3.28 off.
     q, k, v = rand(1, 4, 8, 6), rand(1, 4, 2, 6, seed=1), rand(1, 4, 2, 6, seed=2)
-    places, op = positions([0, 1, 2, 3]), Attention(6, causal=True)
+    places, op = positions([0, 1, 2, 3]), Attention(Scale(6), Mask(causal=True))
     grouped = op.run(info(), q, k, v, places, places)
     repeated = op.run(info(), q, k.repeat_interleave(4, 2), v.repeat_interleave(4, 2), places, places)
     assert gap(grouped, repeated) < EXACT
@@ -438,14 +439,14 @@ def test_rows_that_may_attend_to_nothing_are_zeros_everywhere(kernel, dtype):
     # E3: one convention for weights and kernel, and the other rows are not touched by it.
     q, k, v = (rand(2, 6, 2, 4, seed=i, dtype=dtype) for i in range(3))
     places = positions([-1, -1, -1, 0, 1, 2], [0, 1, 2, 3, 4, 5])
-    z = Attention(4, True).run(info(dtype, dense=False, kernel=kernel), q, k, v, places, places)
+    z = Attention(Scale(4), Mask(True)).run(info(dtype, dense=False, kernel=kernel), q, k, v, places, places)
     pattern = cells(q, k, places, places)["pattern"]
     assert not z[0, :3].any()
     assert not pattern[0, :, :3].any()
     assert not pattern[0, :, :, :3].any()
     assert z.isfinite().all()
     assert gap(pattern[0, :, 3:].sum(-1), torch.ones(2, 3)) < 1e-6
-    alone = Attention(4, True).run(
+    alone = Attention(Scale(4), Mask(True)).run(
         info(dtype, kernel=kernel), q[:1, 3:], k[:1, 3:], v[:1, 3:], places[:1, 3:], places[:1, 3:]
     )
     assert gap(z[:1, 3:], alone) < 8 * torch.finfo(dtype).eps
@@ -456,7 +457,7 @@ def test_a_forced_kernel_that_would_lose_a_nan_is_refused():
     q[0, 1] = NAN
     places = positions([0, 1, 2])
     with pytest.raises(KernelError, match="loses NaN"):
-        Attention(4, True).run(info(torch.float32, kernel="flash"), q, k, v, places, places)
+        Attention(Scale(4), Mask(True)).run(info(torch.float32, kernel="flash"), q, k, v, places, places)
 
 
 @pytest.mark.parametrize("kernel", ["auto", "math"])
@@ -466,7 +467,7 @@ def test_nan_in_gives_nan_out(kernel):
     q[0, 1] = NAN
     places = positions([0, 1, 2])
     for dense in (True, False):
-        z = Attention(4, True).run(info(torch.float32, dense=dense, kernel=kernel), q, k, v, places, places)
+        z = Attention(Scale(4), Mask(True)).run(info(torch.float32, dense=dense, kernel=kernel), q, k, v, places, places)
         assert z[0, 1].isnan().all()
         assert z[0, [0, 2]].isfinite().all()
     pattern = cells(q, k, places, places)["pattern"]
@@ -501,7 +502,7 @@ def test_flops_by_hand():
     assert Add().flops(stream * 2, [], x) == 2 * 3 * 8
     assert Carry().flops(stream, [], x) == 0
     # q kᵀ and p v: 2 · d each per cell, and about 4 for the softmax.
-    assert Attention(5, True).flops([(2, 3, 4, 5), (2, 7, 2, 5)], [], (2, 3, 4, 5)) == (2 * 3 * 4 * 7) * (4 * 5 + 4)
+    assert Attention(Scale(5), Mask(True)).flops([(2, 3, 4, 5), (2, 7, 2, 5)], [], (2, 3, 4, 5)) == (2 * 3 * 4 * 7) * (4 * 5 + 4)
 
 
 def test_cost_counts_every_tensor_once():
@@ -522,7 +523,7 @@ def test_a_program_s_flops_are_two_per_weight_and_token_and_the_attention():
 
 def all_ops() -> list[Op]:
     """Every op of every kind of program, once."""
-    configs = [tiny_config(**traits) for traits in ARCHITECTURES.values()]
+    configs = [tiny_config(**traits) for traits in (*ARCHITECTURES.values(), SENTENCE, TRANSLATOR)]
     configs += [tiny_config(gated=gated, activation=a) for a in ACTIVATIONS for gated in (True, False)]
     ops = {repr(step.op): step.op for config in configs for step in build_program(config).steps}
     return list(ops.values())
@@ -590,6 +591,6 @@ def test_a_lookup_is_charged_the_rows_that_it_reads():
 
 def test_attention_s_scratch_is_counted_where_a_mask_may_be_needed():
     shape = (2, 5, 4, 8)
-    assert Attention(8, True).scratch([shape, shape, shape], shape, 4) == 2 * 25 * 5
+    assert Attention(Scale(8), Mask(True)).scratch([shape, shape, shape], shape, 4) == 2 * 25 * 5
     alone = (1, 5, 4, 8)
-    assert Attention(8, True).scratch([alone, alone, alone], alone, 4) == 0
+    assert Attention(Scale(8), Mask(True)).scratch([alone, alone, alone], alone, 4) == 0

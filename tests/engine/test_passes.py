@@ -93,7 +93,7 @@ def test_a_trace_goes_on_only_with_the_weights_it_was_recorded_with(tiny, tmp_pa
 
 def test_a_config_made_in_python_is_as_closed_as_one_from_a_file():
     sizes = {"name": "x", "d_vocab": 8, "d_model": 4, "n_layers": 1, "n_heads": 1, "d_head": 4, "d_mlp": 4, "n_ctx": 8}
-    for wrong in ({"positions": "rope"}, {"norm": "RMS"}, {"rotary_style": "gptj"}, {"causal": 1}, {"n_heads": 1.0}):
+    for wrong in ({"positions": "rope"}, {"norm": "RMS"}, {"rotary": "gptj"}, {"causal": 1}, {"n_heads": 1.0}):
         with pytest.raises(ConfigError):
             ModelConfig(**sizes | wrong)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tiny import ARCHITECTURES, CLASSIC, GPT2, MODERN, configs, random_ids, random_model, tiny_config
 
 from engine import Program, Step, build_program, trace
+from engine.config import Experts, LayerKind, Rotary
 from engine.errors import AddressError, Cancelled, ConfigError
 from engine.ops.base import PassInfo
 from engine.ops.residual import Add, Carry
@@ -134,8 +135,12 @@ def test_each_sub_layer_writes_what_is_added():
         program = build_program(tiny_config(**traits))
         for layer in range(2):
             b = f"blocks.{layer}"
-            assert program.step(f"{b}.resid_mid").reads == (f"{b}.resid_pre", f"{b}.attn_out")
-            assert program.step(f"{b}.resid_post").reads[1] == f"{b}.mlp_out"
+            if "parallel" in traits:
+                assert program.step(f"{b}.resid_mid") is None
+                assert program.step(f"{b}.resid_post").reads == (f"{b}.resid_pre", f"{b}.attn_out", f"{b}.mlp_out")
+            else:
+                assert program.step(f"{b}.resid_mid").reads == (f"{b}.resid_pre", f"{b}.attn_out")
+                assert program.step(f"{b}.resid_post").reads[1] == f"{b}.mlp_out"
 
 
 def test_the_norm_stands_before_the_sub_layer_or_after_the_sum():
@@ -281,7 +286,8 @@ def test_every_site_has_the_shape_that_was_planned(config, batch, n, seed):
         assert tuple(t[site.name].shape) == planned == t.shape(site.name) == t.shape(site.name, 0)
     heads = (batch, n, config.n_heads, config.d_head)
     assert tuple(t["blocks.0.attn.z"].shape) == heads
-    assert tuple(t["blocks.0.attn.cache_k"].shape) == (batch, n, config.n_kv_heads, config.d_head)
+    keys = "blocks.0.attn.cache_k" if config.causal else "blocks.0.attn.k"
+    assert tuple(t[keys].shape) == (batch, n, config.n_kv_heads, config.d_head)
 
 
 # ------------------------------------------------------------------------------------------------------ config
@@ -299,10 +305,22 @@ def test_every_site_has_the_shape_that_was_planned(config, batch, n, seed):
         ({"norm_eps": -1.0}, "norm_eps"),
         ({"norm_eps": float("nan")}, "norm_eps"),
         ({"norm_eps": float("inf")}, "norm_eps"),
-        ({"rotary_theta": 0.0}, "rotary_theta"),
-        ({"rotary_theta": float("nan")}, "rotary_theta"),
-        ({"rotary_theta": float("inf")}, "rotary_theta"),
-        ({"rotary_theta": 10**400}, "rotary_theta"),
+        *(({"positions": "rotary", "rotary": Rotary(theta=theta)}, "rotary_theta")
+          for theta in (0.0, float("nan"), float("inf"), 10**400)),
+        ({"rotary": Rotary()}, "positions are none, but rotary is given"),
+        ({"positions": "rotary", "rotary": Rotary(dims=3)}, "d_head is 6 and rotary dims 3"),
+        ({"positions": "rotary", "rotary": Rotary(dims=8)}, "d_head is 6 and rotary dims 8"),
+        ({"positions": "rotary", "rotary": Rotary(scaling="yarn", factor=2.0)}, "original_n_ctx is 0"),
+        ({"positions": "rotary", "rotary": Rotary(scaling="longrope", original_n_ctx=8)}, "short_factors must be 3"),
+        ({"positions": "alibi", "alibi_slopes": (1.0, 2.0)}, "one for each of 4 heads"),
+        ({"window": 0}, "window is 0"),
+        ({"layer_kinds": ("full", "full")}, "names 'full', which is none of kinds"),
+        ({"layer_kinds": ("a",), "kinds": (LayerKind(name="a"), LayerKind(name="a"))}, "names of their own"),
+        ({"layer_kinds": ("full",) * 2, "kinds": (LayerKind(name="full"),), "window": 3}, "belong to kinds"),
+        *(({"attn_softcap": cap}, "attn_softcap is") for cap in (0.0, -1.0, float("nan"))),
+        *(({"logit_softcap": cap}, "logit_softcap is") for cap in (0.0, -1.0, float("nan"))),
+        ({"experts": Experts(n=2, per_token=3, d_expert=4)}, "per_token is 3; it must be between 1 and 2"),
+        ({"pooling": "mean"}, "needs head none"),
     ],
 )
 def test_configs_that_cannot_be_are_refused(traits, message):

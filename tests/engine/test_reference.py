@@ -9,7 +9,7 @@ from by_hand import forward, position_tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain import Classic, Modern, read_folder
-from tiny import ARCHITECTURES, CLASSIC, GPT2, INTERLEAVED, MODERN, configs, gap, random_ids, random_model
+from tiny import CLASSIC, GPT2, INTERLEAVED, MODERN, PLAIN, gap, plain_configs, random_ids, random_model
 
 from engine import Model, ModelConfig, load_model, trace
 from engine.samples import ROOTS
@@ -20,7 +20,7 @@ EXACT = 1e-12
 # ------------------------------------------------------------------------------------------------- by hand
 
 
-@given(config=configs(), seed=st.integers(0, 99), n=st.integers(1, 7), batch=st.integers(1, 2))
+@given(config=plain_configs(), seed=st.integers(0, 99), n=st.integers(1, 7), batch=st.integers(1, 2))
 @settings(max_examples=60)
 def test_every_site_of_every_architecture_is_what_numpy_says(config, seed, n, batch):
     model = random_model(config, seed)
@@ -40,7 +40,7 @@ def test_every_site_of_every_architecture_is_what_numpy_says(config, seed, n, ba
 
 def test_tiny_models_attend_far_from_uniformly(tiny):
     # What the other tests rest on: with attention near uniform, many faults would not show.
-    for traits in ARCHITECTURES.values():
+    for traits in PLAIN.values():
         model = tiny(**traits)
         t = trace(model, random_ids(model.config, 12))
         for layer in range(model.config.n_layers):
@@ -73,8 +73,8 @@ def test_the_modern_model(tiny, seed, causal, traits):
     model = tiny(seed=seed, **traits, causal=causal)
     c = model.config
     plain = Modern(
-        c.d_vocab, c.d_model, c.n_layers, c.n_heads, c.kv_heads, c.d_head, c.d_mlp, c.norm_eps, c.rotary_theta,
-        c.tied, c.rotary_style == "interleaved", causal,
+        c.d_vocab, c.d_model, c.n_layers, c.n_heads, c.kv_heads, c.d_head, c.d_mlp, c.norm_eps, c.rotary.theta,
+        c.tied, c.rotary.style == "interleaved", causal,
     )  # fmt: skip
     ids = torch.tensor([random_ids(c, 11, seed), random_ids(c, 11, seed + 50)])
     assert run_plain(plain, model, ids) <= EXACT
@@ -141,7 +141,7 @@ def test_llama_config_fields(llamas, which):
     assert (ours.n_heads, ours.n_kv_heads) == (c.num_attention_heads, c.num_key_value_heads)
     assert ours.d_head == LLAMAS[which].get("head_dim", 48 // c.num_attention_heads)  # an explicit head_dim wins
     assert (ours.tied, ours.attn_bias) == (c.tie_word_embeddings, c.attention_bias)
-    assert ours.rotary_theta == LLAMAS[which].get("rope_theta", 10_000.0)
+    assert ours.rotary.theta == LLAMAS[which].get("rope_theta", 10_000.0)
     assert (ours.bos_token_id, ours.eos_token_id, ours.pad_token_id) == (1, 2, None)
     assert ("embed.weight" in model.weights, "unembed.weight" in model.weights) == (True, not ours.tied)
 

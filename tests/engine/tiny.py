@@ -1,26 +1,64 @@
 """Small models with random weights, and random architectures, for tests."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
 from hypothesis import strategies as st
 
 from engine import Model, ModelConfig, build_program
+from engine.config import Experts, LayerKind, Rotary
 
 MODERN = {
     "positions": "rotary", "norm": "rms", "n_kv_heads": 2, "activation": "silu", "gated": True, "norm_eps": 1e-6,
 }  # fmt: skip
 CLASSIC = {
-    "positions": "sinusoidal", "norm_place": "post", "activation": "relu", "embed_scale": "sqrt_d_model",
+    "positions": "sinusoidal", "norm_place": "post", "activation": "relu", "embed_scale": 20**0.5,
     "attn_bias": True, "attn_out_bias": True, "mlp_bias": True,
 }  # fmt: skip
 GPT2 = {"positions": "learned", "activation": "gelu_tanh", "attn_bias": True, "attn_out_bias": True, "mlp_bias": True}
-ENCODER = CLASSIC | {"positions": "learned", "causal": False, "activation": "gelu", "embed_scale": "none"}
-INTERLEAVED = MODERN | {"rotary_style": "interleaved", "tied": False, "n_kv_heads": 1}
+ENCODER = CLASSIC | {"positions": "learned", "causal": False, "activation": "gelu", "embed_scale": 1.0}
+INTERLEAVED = MODERN | {"rotary": Rotary(style="interleaved"), "tied": False, "n_kv_heads": 1}
 BARE = {"positions": "none", "norm_bias": False, "gated": True, "activation": "gelu", "unembed_bias": True}
 
-ARCHITECTURES = {
+GEMMA = MODERN | {
+    "norm_place": "sandwich", "norm_plus_one": True, "norm_casts_last": True, "activation": "gelu_tanh",
+    "embed_scale": 20**0.5, "attn_scale": 0.3, "attn_softcap": 5.0, "logit_softcap": 3.0, "qk_norm": "head",
+    "kinds": (
+        LayerKind(name="near", window=3, rotary=Rotary(theta=100.0)),
+        LayerKind(name="far", rotary=Rotary(scaling="linear", factor=8.0)),
+    ),
+    "layer_kinds": ("near", "far"),
+}  # fmt: skip
+EXPERTS = MODERN | {
+    "experts": Experts(n=4, per_token=2, d_expert=10, routing="softmax of the chosen", router_bias=True, biased=True,
+                       clamp=1.5, dense_layers=(1,)),
+    "attn_sinks": True, "window": 4, "norm_casts_last": True,
+}  # fmt: skip
+ALIBI = {
+    "positions": "alibi", "alibi_slopes": (0.5, 0.25, 0.125, 0.0625), "embed_norm": True, "qk_norm": "heads",
+    "parallel": "two norms", "norm_bias": False, "qkv_clip": 2.0, "activation": "gelu_quick",
+}  # fmt: skip
+MULTIPLIED = MODERN | {
+    "rotary": Rotary(dims=4, style="interleaved"), "parallel": "one norm", "residual_scale": 0.5, "logit_scale": 0.25,
+    "norm": "layer", "norm_weight": False, "attn_scale_by_layer": True,
+}  # fmt: skip
+NARROW = GPT2 | {"d_embed": 8, "position_offset": 2, "norm_place": "output", "norm": "rms", "qk_norm": "all"}
+BERT = ENCODER | {"head": "transform", "token_types": 2, "embed_norm": True, "unembed_bias": True, "window": 3}
+SENTENCE = ENCODER | {
+    "head": "none", "pooling": "mean", "pool_layers": ((20, 12), (12, 9)), "pool_normalise": True, "norm_place": "pre",
+    "first_norm": False,
+}  # fmt: skip
+TRANSLATOR = {
+    "encoder_layers": 2, "decoder_start_token_id": 0, "positions": "relative", "relative_buckets": 8,
+    "relative_distance": 20, "norm": "rms", "attn_scale": 1.0,
+}  # fmt: skip
+
+PLAIN = {
     "modern": MODERN, "classic": CLASSIC, "gpt2": GPT2, "encoder": ENCODER, "interleaved": INTERLEAVED, "bare": BARE,
+}  # fmt: skip
+ARCHITECTURES = PLAIN | {
+    "gemma": GEMMA, "experts": EXPERTS, "alibi": ALIBI, "multiplied": MULTIPLIED, "narrow": NARROW, "bert": BERT,
 }  # fmt: skip
 CAUSAL = {name: traits for name, traits in ARCHITECTURES.items() if traits.get("causal", True)}
 
@@ -31,7 +69,12 @@ def tiny_config(**traits) -> ModelConfig:
         "name": "tiny", "d_vocab": 37, "d_model": 20, "n_layers": 2, "n_heads": 4, "d_head": 6, "d_mlp": 26,
         "n_ctx": 64,
     }  # fmt: skip
-    return ModelConfig(**(sizes | traits))
+    traits = sizes | traits
+    if kinds := traits.get("layer_kinds"):  # in turn, however many layers there are
+        traits["layer_kinds"] = tuple(kinds[i % len(kinds)] for i in range(traits["n_layers"]))
+    if (experts := traits.get("experts")) and traits["n_layers"] == 1:
+        traits["experts"] = replace(experts, dense_layers=())
+    return ModelConfig(**traits)
 
 
 def random_weights(config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
@@ -40,7 +83,7 @@ def random_weights(config: ModelConfig, seed: int = 0, dtype: torch.dtype = torc
     weights = {}
     for name, shape in build_program(config).params.items():
         values = torch.randn(shape, generator=draw, dtype=torch.float64)
-        if name == "embed.weight" and config.embed_scale != "none":
+        if name == "embed.weight" and config.embed_scale != 1:
             values /= config.d_model**0.5  # as in 2017: scaled up again when they are looked up
         elif len(shape) == 2 and not name.endswith("embed.weight"):
             values *= (2 if ".attn." in name else 1) / shape[1] ** 0.5
@@ -71,9 +114,64 @@ def random_ids(config: ModelConfig, n: int, seed: int = 0) -> list[int]:
     return torch.randint(config.d_vocab, (n,), generator=draw).tolist()
 
 
+def rotaries() -> st.SearchStrategy[Rotary]:
+    return st.builds(
+        Rotary, style=st.sampled_from(["half", "interleaved"]), theta=st.sampled_from([100.0, 10_000.0, 500_000.0])
+    )
+
+
 @st.composite
 def configs(draw: st.DrawFn, causal: bool | None = None) -> ModelConfig:
     """Any architecture that a config can say, in small sizes."""
+    c = draw(plain_configs(causal))
+    flag, number = st.booleans(), st.sampled_from([None, 0.5, 2.0])
+    traits: dict = {
+        "norm_place": draw(st.sampled_from([c.norm_place, "sandwich", "output"])),
+        "parallel": draw(st.sampled_from(["no", "no", "one norm", "two norms"])) if c.norm_place == "pre" else "no",
+        "qk_norm": draw(st.sampled_from(["none", "none", "head", "heads", "all"])),
+        "norm_plus_one": draw(flag),
+        "norm_casts_last": draw(flag),
+        "norm_weight": draw(flag),
+        "embed_norm": draw(flag),
+        "token_types": draw(st.sampled_from([0, 2])),
+        "d_embed": draw(st.sampled_from([None, 3])),
+        "position_offset": draw(st.sampled_from([0, 2])),
+        "attn_softcap": draw(number),
+        "attn_scale": draw(number),
+        "attn_scale_by_layer": draw(flag),
+        "attn_sinks": draw(flag),
+        "qkv_clip": draw(number),
+        "residual_scale": draw(st.sampled_from([1.0, 0.5])),
+        "logit_scale": draw(st.sampled_from([1.0, 0.25])),
+        "logit_softcap": draw(number),
+        "head": draw(st.sampled_from(["unembed", "transform"])),
+    }
+    if draw(flag):
+        n = draw(st.integers(1, 4))
+        traits["experts"] = draw(
+            st.builds(
+                Experts, n=st.just(n), per_token=st.integers(1, n), d_expert=st.integers(1, 6),
+                routing=st.sampled_from(["softmax", "softmax of the chosen"]), normalised=flag, biased=flag,
+                router_bias=flag, clamp=number, dense_layers=st.sampled_from([(), (0,)]),
+            )
+        )  # fmt: skip
+    if c.positions == "none" and draw(flag):
+        traits |= {"positions": "alibi", "alibi_slopes": tuple(0.5**h for h in range(c.n_heads))}
+    windows = st.sampled_from([None, 1, 2, 3])
+    if draw(flag):
+        kinds = tuple(
+            LayerKind(name=name, window=draw(windows), rotary=draw(rotaries()) if c.rotary else None) for name in "ab"
+        )
+        traits |= {"kinds": kinds, "rotary": None}
+        traits["layer_kinds"] = tuple(draw(st.sampled_from("ab")) for _ in range(c.n_layers))
+    else:
+        traits["window"] = draw(windows)
+    return replace(c, **traits)
+
+
+@st.composite
+def plain_configs(draw: st.DrawFn, causal: bool | None = None) -> ModelConfig:
+    """Any architecture of the 2017 paper's and Llama's kind, in small sizes."""
     kv_heads = draw(st.integers(1, 3))
     group = draw(st.integers(1, 3))
     positions = draw(st.sampled_from(["none", "learned", "sinusoidal", "rotary"]))
@@ -89,8 +187,7 @@ def configs(draw: st.DrawFn, causal: bool | None = None) -> ModelConfig:
         d_mlp=draw(st.integers(1, 24)),
         n_ctx=32,
         positions=positions,
-        rotary_style=draw(st.sampled_from(["half", "interleaved"])),
-        rotary_theta=draw(st.sampled_from([100.0, 10_000.0, 500_000.0])),
+        rotary=draw(rotaries()) if positions == "rotary" else None,
         norm=draw(st.sampled_from(["layer", "rms"])),
         norm_eps=draw(st.sampled_from([1e-5, 1e-6, 1e-2])),
         norm_place=draw(st.sampled_from(["pre", "post"])),
@@ -102,7 +199,7 @@ def configs(draw: st.DrawFn, causal: bool | None = None) -> ModelConfig:
         activation=draw(st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"])),
         gated=draw(flag),
         mlp_bias=draw(flag),
-        embed_scale=draw(st.sampled_from(["none", "sqrt_d_model"])),
+        embed_scale=draw(st.sampled_from([1.0, 3.5])),
         tied=draw(flag),
         unembed_bias=draw(flag),
     )

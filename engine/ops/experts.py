@@ -1,0 +1,164 @@
+"""A mixture of experts: a router picks, for every token, the few FFNs that run. (Shazeer et al. 2017, section 2)"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from engine.config import Routing
+from engine.ops.base import Op, PassInfo, Shape, Text, at_least_float32, times
+from engine.ops.linear import linear
+from engine.ops.projection import TEXTS, Role
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseExperts(Op):
+    """The numbers of the experts with the highest router scores, the highest first."""
+
+    per_token: int
+    int64: ClassVar = True
+    TEXT: ClassVar[Text] = Text(
+        "Chosen experts",
+        "e = the k experts with the highest r",
+        r"e = \mathrm{topk}(r)",
+        "For each token the experts with the highest scores are chosen. The others do nothing for it.",
+    )
+
+    def run(self, info: PassInfo, router: Float[Tensor, "batch pos expert"]) -> Int[Tensor, "batch pos choice"]:
+        return router.topk(self.per_token, dim=-1).indices
+
+    def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        return prod(reads[0])
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        return f"{out[-1]} of {reads[0][-1]} experts for each of {out[1]} positions"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertWeights(Op):
+    """How much each chosen expert counts: softmax of the router's scores, taken in float32.
+
+    Over all experts, and then brought to sum 1 among the chosen where ``normalised`` (Jiang et al. 2024, section 2.1);
+    or over the chosen alone.
+    """
+
+    routing: Routing
+    normalised: bool
+
+    @property
+    def text(self) -> Text:
+        if self.routing == "softmax of the chosen":
+            formula, latex = "w = softmax(r[e])", r"w = \mathrm{softmax}(r_e)"
+        else:
+            formula, latex = "w = softmax(r)[e]", r"w = \mathrm{softmax}(r)_e"
+            if self.normalised:
+                formula, latex = f"{formula} / Σ", rf"{latex} / \textstyle\sum"
+        return Text(
+            "Weights of the experts",
+            formula,
+            latex,
+            "The scores of the chosen experts become weights by softmax. What the experts answer will be mixed in "
+            "these shares.",
+        )
+
+    def run(
+        self,
+        info: PassInfo,
+        router: Float[Tensor, "batch pos expert"],
+        chosen: Int[Tensor, "batch pos choice"],
+    ) -> Float[Tensor, "batch pos choice"]:
+        scores = at_least_float32(router)
+        if self.routing == "softmax of the chosen":
+            return scores.gather(-1, chosen).softmax(-1).to(router.dtype)
+        weights = scores.softmax(-1).gather(-1, chosen)  # [batch pos choice]
+        if self.normalised:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return weights.to(router.dtype)
+
+    def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        return 4 * prod(reads[0])
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        return f"{out[-1]} of {reads[0][-1]} experts"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertProject(Op):
+    """y = x W_eᵀ (+ b_e) with the chosen expert's own weights, for every token and choice.
+
+    ``x`` is one vector per position, or one per position and choice. The weights come expert by expert, then the
+    biases.
+    """
+
+    role: Role
+    experts: int
+    biased: bool = False
+
+    @property
+    def text(self) -> Text:
+        text = TEXTS[self.role]
+        return replace(
+            text,
+            title=text.title.replace("FFN", "Experts"),
+            story=f"The same as in an FFN, with the weights of each chosen expert. {text.story}",
+        )
+
+    def run(
+        self,
+        info: PassInfo,
+        x: Float[Tensor, "batch pos ... d_in"],
+        chosen: Int[Tensor, "batch pos choice"],
+        *weights: Float[Tensor, "d_out ..."],
+    ) -> Float[Tensor, "batch pos choice d_out"]:
+        matrices, biases = weights[: self.experts], weights[self.experts :]
+        if x.dim() == 3:
+            x = x.unsqueeze(2).expand(*chosen.shape, -1)  # [batch pos choice d_in]
+        y = x.new_empty(*chosen.shape, matrices[0].shape[0])  # [batch pos choice d_out]
+        for e, matrix in enumerate(matrices):
+            mine = chosen == e  # [batch pos choice]
+            if x.is_cuda or bool(mine.any()):  # on a GPU asking would wait for it
+                y[mine] = linear(x[mine], matrix, biases[e] if biases else None)
+        return y
+
+    def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        return 2 * prod(out) * params[0][1]
+
+    def touched(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        used = min(self.experts, prod(out[:3]))  # experts that run at most
+        return sum(map(prod, reads)) + used * prod(params[0]) + prod(out)
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        (d_out, d_in), n = params[0], times(*out[1:3])
+        return f"{self.experts} experts of [{times(d_in, d_out)}]; {n} runs of one"
+
+
+@dataclass(frozen=True, slots=True)
+class MixExperts(Op):
+    """y = Σ w_e · out_e over the chosen experts."""
+
+    TEXT: ClassVar[Text] = Text(
+        "Experts mixed",
+        "mlp_out = Σ w_e · out_e",
+        r"\mathrm{mlp\_out} = \sum_e w_e\, \mathrm{out}_e",
+        "What the chosen experts answer is mixed in the router's shares. The sum is what the layer adds to the "
+        "residual stream.",
+    )
+
+    def run(
+        self,
+        info: PassInfo,
+        out: Float[Tensor, "batch pos choice d_model"],
+        weights: Float[Tensor, "batch pos choice"],
+    ) -> Float[Tensor, "batch pos d_model"]:
+        return (at_least_float32(out) * weights.unsqueeze(-1)).sum(2).to(out.dtype)
+
+    def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
+        return 2 * prod(reads[0])
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        return f"{reads[0][2]} experts each"
