@@ -10,21 +10,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.chat import messages_of
 from engine.checkpoints.lookup import find
 from engine.dtypes import dtype_name
 from engine.errors import AddressError, LayerstepError, PromptError
 from engine.jsontext import Json
 from engine.model import Model, load_model
 from engine.opening import open_trace
+from engine.ops.base import times
 from engine.program import Step
 from engine.recording import trace
 from engine.runner import Watch
 from engine.samples import sample_folders
-from engine.sites import Address, Site, Span
+from engine.sites import ENCODER, Address, Site, Span
 from engine.statistics import Statistics
 from engine.text import Token, display
 from engine.traces import Trace
 
+RECORDING = ("keep", "kernel", "max_memory", "target")
+"""Parameters of a request that are handed to ``trace`` as they are."""
 MAX_CELLS = 4 * 1024 * 1024
 """The largest window that is handed over, and the block in which statistics are taken."""
 
@@ -56,17 +60,19 @@ class Session:
             if prompt is None:
                 raise PromptError("there is no prompt; type one")
             model = self._model(params, watch)
-            options = {key: params[key] for key in ("keep", "kernel", "max_memory") if params.get(key) is not None}
-            opened = trace(model, prompt, watch=watch, **options)
+            options = {key: params[key] for key in RECORDING if params.get(key) is not None}
+            chat = bool(params.get("chat"))
+            opened = trace(model, messages_of(prompt) if chat else prompt, watch=watch, chat=chat, **options)
         self._trace, self._statistics = opened, {}
-        return summary(opened)
+        report = [] if params.get("file") is not None or self._loaded is None else list(self._loaded[1].report)
+        return summary(opened) | {"report": report}
 
     def _model(self, params: Mapping[str, Any], watch: Watch) -> Model:
         key = (str(params.get("model") or "modern"), params.get("device") or "auto", params.get("dtype") or "auto")
         if self._loaded is None or self._loaded[0] != key:
             watch(0, 1, f"loading {display(key[0])}")
             self._loaded = None  # the one before need not be in memory beside it
-            self._loaded = key, load_model(key[0], device=key[1], dtype=key[2])
+            self._loaded = key, load_model(key[0], device=key[1], dtype=key[2], watch=watch)
         return self._loaded[1]
 
     def window(self, address: str) -> tuple[Json, memoryview]:
@@ -104,8 +110,12 @@ class Session:
         return self._statistics[key]
 
     def top(self, address: str, k: int) -> Json:
-        """The candidates after a position: ``logits[b=0,p=10]``; after the last one of all, or of the pass named."""
+        """The candidates after a position: ``logits[b=0,p=10]``; after the last one of all, or of the pass named.
+
+        Of an encoder they are those for the position itself.
+        """
         place = Address.parse(address)
+        self.trace.refuse_without_head()
         shape = self.trace.shape("logits", place.at)
         index = place.resolve(("batch", "pos", "d_vocab"), shape)
         row, pos = index.get("batch", 0), index.get("pos", shape[1] - 1)
@@ -149,9 +159,11 @@ def summary(trace: Trace) -> Json:
         "kernel": "+".join(trace.kernels),
         "notices": list(trace.notices),
         "config": trace.config.to_json(),
+        "predicts": trace.config.predicts,
         "tokens": [[_token(token) for token in row] for row in trace.tokens],
+        "source_tokens": [[_token(token) for token in row] for row in trace.source_tokens],
         "passes": [{"start": p.start, "length": p.length, "seconds": p.seconds} for p in trace.passes],
-        "steps": [_given(trace, site) for site in trace.program.inputs if "past" not in site.axes]
+        "steps": [_given(trace, site) for site in _shown_inputs(trace)]
         + [_step(trace, step) for step in trace.program.steps],
     }
 
@@ -167,7 +179,21 @@ def _token(token: Token) -> Json:
     }
 
 
+def _shown_inputs(trace: Trace) -> list[Site]:
+    """The inputs that people look at, what an encoder reads first."""
+    shown = [site for site in trace.program.inputs if "past" not in site.axes]
+    return sorted(shown, key=lambda site: site.name not in trace.program.once)
+
+
 INPUTS = {
+    "source_tokens": (
+        "Token ids of the source",
+        "The tokenizer cut the text that the encoder reads into pieces and gave each its number in the vocabulary.",
+    ),
+    "source_positions": (
+        "Positions in the source",
+        "Where each token of the source stands, counted from 0. Padding stands nowhere and has −1.",
+    ),
     "tokens": ("Token ids", "The tokenizer cut the prompt into pieces and gave each its number in the vocabulary."),
     "positions": ("Positions", "Where each token stands, counted from 0. Padding stands nowhere and has −1."),
     "key_positions": (
@@ -181,7 +207,7 @@ def _given(trace: Trace, site: Site) -> Json:
     title, story = INPUTS[site.name]
     return _row(trace, site) | {
         "part": "input", "on_path": True, "kept": True, "dtype": "int64", "title": title, "formula": "",
-        "latex": "", "numbers": f"{len(trace.tokens)} × {trace.length}", "story": story, "reads": [], "params": [],
+        "latex": "", "numbers": times(*trace.shape(site.name)), "story": story, "reads": [], "params": [],
     }  # fmt: skip
 
 
@@ -206,9 +232,14 @@ def _step(trace: Trace, step: Step) -> Json:
 
 
 def _row(trace: Trace, site: Site) -> Json:
+    in_encoder = site.name.startswith(ENCODER)
+    layers = trace.config.encoder_layers or 0
+    stack = "" if not layers else "encoder " if in_encoder else "decoder "
+    block = None if site.block is None else site.block + (0 if in_encoder else layers)
     return {
         "site": site.name,
-        "block": site.block,
+        "block": block,  # counted through, so that an encoder's and a decoder's are told apart
+        "block_name": "" if block is None else f"{stack}block {site.block}",
         "label": site.name.rsplit(".", 1)[-1],
         "axes": list(site.axes),
         "shape": list(trace.shape(site.name)),
@@ -217,6 +248,8 @@ def _row(trace: Trace, site: Site) -> Json:
 
 def _part(name: str) -> str:
     """Which part of the pass a site belongs to, by its name's middle."""
+    if "cross_attn" in name:
+        return "cross-attention"
     if ".attn." in name or name.endswith("attn_out"):
         return "attention"
     if ".mlp." in name or name.endswith("mlp_out"):
@@ -225,7 +258,7 @@ def _part(name: str) -> str:
         return "norm"
     if ".resid_" in name:
         return "residual"
-    return "output" if name in ("logits", "probs") else "input"
+    return "output" if name.startswith(("logits", "probs", "head.", "embed_out", "pooled", "sentence")) else "input"
 
 
 def _dtype_of(trace: Trace, site: Site) -> str:

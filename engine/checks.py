@@ -82,7 +82,7 @@ def _beside(trace: Readable, step: Step, *kind: type[Op]) -> Step:
 
 
 def _pattern(trace: Readable, step: Step, at: int) -> Iterator[Check]:
-    """Rows sum to 1 (with a sink, to at most 1; one that may attend to nothing, to 0); no weight lies where none may."""
+    """Rows sum to 1 (with a sink at most; where nothing may be attended to, to 0); no weight lies where none may."""
     name, masked, sinks = step.site.name, _beside(trace, step, Mask), isinstance(step.op, SinkSoftmax)
     mask = masked.op
     assert isinstance(mask, Mask)
@@ -95,7 +95,8 @@ def _pattern(trace: Readable, step: Step, at: int) -> Iterator[Check]:
         worst = _larger(worst, _gap(sums.maximum(ought) if sinks else sums, ought))
         hidden = _larger(hidden, float(pattern.masked_fill(allowed, 0).abs().max()) if pattern.numel() else 0.0)
         eps = torch.finfo(pattern.dtype).eps
-    yield Check("rows sum to at most 1" if sinks else "rows sum to 1", name, at, worst, eps * (8 + keys.shape[1] ** 0.5))
+    said = "rows sum to at most 1" if sinks else "rows sum to 1"
+    yield Check(said, name, at, worst, eps * (8 + keys.shape[1] ** 0.5))
     yield Check("nothing where none may attend", name, at, hidden, 0.0)
 
 

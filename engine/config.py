@@ -92,8 +92,9 @@ class ModelConfig:
 
     Positions: learned vectors for ``n_ctx`` positions counted from ``position_offset``; sinusoidal; ``rotary``; ALiBi
     with one slope a head, its bias times ``alibi_scale`` (``alibi_rounded``: in bfloat16 before that). ``rotary`` and
-    ``window`` are those of every layer, unless ``layer_kinds`` names one of ``kinds`` for each. Relative positions are T5's: a learned bias for each head and each of ``relative_buckets``
-    distances up to ``relative_distance``. ``token_types`` and ``embed_norm`` are BERT's additions to the embedding.
+    ``window`` are those of every layer, unless ``layer_kinds`` names one of ``kinds`` for each. Relative positions are
+    T5's: a learned bias for each head and each of ``relative_buckets`` distances up to ``relative_distance``.
+    ``token_types`` and ``embed_norm`` are BERT's additions to the embedding.
 
     With ``encoder_layers`` the model is an encoder-decoder: the prompt goes through an encoder of as many layers, alike
     but for looking both ways, and each block of the decoder attends to its last stream as well. The decoder begins with
@@ -201,7 +202,7 @@ class ModelConfig:
             start = -1 if self.decoder_start_token_id is None else self.decoder_start_token_id
             self._within("decoder_start_token_id", start, 0, self.d_vocab - 1)
             if not self.causal or self.head == "none" or self.layer_kinds:
-                raise self._refusal("an encoder-decoder needs a causal decoder with an output head and layers all alike")
+                raise self._refusal("an encoder-decoder needs a causal decoder with an output head and like layers")
         if self.n_heads % self.kv_heads:
             raise self._refusal(f"n_heads {self.n_heads} is no multiple of n_kv_heads {self.kv_heads}")
         if self.experts is not None:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from engine.checkpoints.families import Family
-from engine.checkpoints.folder import TensorFiles, open_tensors, shown
+from engine.architecture import build_program
 from engine.checkpoints.lookup import Folder, find
+from engine.checkpoints.report import LoadReport, Watch
+from engine.checkpoints.weights import Loading, plan_loading
 from engine.config import ModelConfig
 from engine.dtypes import ITEMSIZE, dtype_name
 from engine.errors import CheckpointError, DeviceError
-from engine.program import Program, build_program
+from engine.program import Program
 from engine.text import display
 from engine.tokenizer import Tokenizer
 
@@ -28,7 +27,7 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEMSIZ
 class Model:
     """Config, program, weights and tokenizer on one device; nothing in it changes after loading.
 
-    ``report`` says what loading did that is worth knowing: casts, ties, tensors that were ignored.
+    ``report`` says what loading did that is worth knowing: casts, ties, tensors that were ignored; it gives lines.
     """
 
     config: ModelConfig
@@ -38,7 +37,7 @@ class Model:
     device: torch.device
     dtype: torch.dtype
     source: str = ""
-    report: tuple[str, ...] = field(default=())
+    report: LoadReport = field(default_factory=LoadReport)
 
     @property
     def name(self) -> str:
@@ -69,14 +68,21 @@ class Model:
 
 
 def load_model(
-    model: str | Path | Model, device: str | torch.device = "auto", dtype: str | torch.dtype = "auto"
+    model: str | Path | Model,
+    device: str | torch.device = "auto",
+    dtype: str | torch.dtype = "auto",
+    *,
+    allow_pickle: bool = False,
+    watch: Watch | None = None,
 ) -> Model:
-    """Open a model: a sample's name, or a folder with config.json and model.safetensors.
+    """Open a model: a sample's name, a folder with config.json and its weights, or a hub id such as ``gpt2`` or
+    ``org/name@revision``, which is downloaded where it is not in the hub's cache.
 
     ``device``: auto, cpu, cuda, mps. ``dtype``: auto is the file's own; float16 is widened to float32 on a CPU,
-    which has no float16 arithmetic worth having. Raises CheckpointError where the folder is missing, damaged or not
-    supported, and DeviceError where the machine lacks the device, or where a Model is given that is elsewhere or of
-    another dtype than asked for.
+    which has no float16 arithmetic worth having. ``allow_pickle`` also reads pytorch_model.bin, as data. ``watch`` is
+    told of a download (in MiB) and of reading, and may raise Cancelled. Raises CheckpointError where the model is
+    missing, damaged or not supported, MemoryLimitError where it does not fit, and DeviceError where the machine lacks
+    the device, or where a Model is given that is elsewhere or of another dtype than asked for.
     """
     device, dtype = str(device), dtype_name(dtype) if isinstance(dtype, torch.dtype) else str(dtype)
     on = None if device == "auto" else pick_device(device)
@@ -84,17 +90,25 @@ def load_model(
         raise DeviceError(f"dtype {display(dtype)!r} is not known; known are auto, {', '.join(DTYPES)}")
     if isinstance(model, Model):
         return _as_asked(model, on, DTYPES.get(dtype))
-    found, on = find(model), on or pick_device("auto")
-    folder, family, config = found.path, found.family, found.config
-    with open_tensors(folder) as files:
-        config, said = _settle_head(files, family, config)
-        program = build_program(config)
-        weights, report = _read_weights(files, family, program, on, DTYPES.get(dtype))
-    tokenizer = Tokenizer.load(folder) if os.path.lexists(folder / "tokenizer.json") else None
+    found = find(model, watch, allow_pickle)
+    loading = _plan(found, on or pick_device("auto"), None if dtype == "auto" else dtype, allow_pickle)
+    weights = loading.read(watch)
+    report = loading.report.with_notes(*found.notes)
+    tokenizer = Tokenizer.find(found.path)
     if tokenizer is None:
-        report = (*report, "no tokenizer.json: prompts are token ids")
-    compute = next(iter(weights.values())).dtype
-    return Model(config, program, weights, tokenizer, on, compute, str(folder), (*said, *report))
+        report = report.with_notes("no tokenizer: prompts are token ids")
+    compute = DTYPES[loading.dtype]
+    return Model(loading.config, loading.program, weights, tokenizer, loading.device, compute, str(found.path), report)
+
+
+def own_dtype(found: Folder, device: str = "auto") -> torch.dtype:
+    """What a folder's model runs in unless a dtype is asked for."""
+    return DTYPES[_plan(found, pick_device(device), None, False).dtype]
+
+
+def _plan(found: Folder, device: torch.device, dtype: str | None, allow_pickle: bool) -> Loading:
+    files = found.open(allow_pickle)
+    return plan_loading(files, found.path, found.family, found.config, device, dtype, found.usual)
 
 
 def _as_asked(model: Model, device: torch.device | None, dtype: torch.dtype | None) -> Model:
@@ -106,14 +120,6 @@ def _as_asked(model: Model, device: torch.device | None, dtype: torch.dtype | No
             "load it again from its folder"
         )
     return model
-
-
-def own_dtype(folder: Folder, device: str = "auto") -> torch.dtype:
-    """What a folder's model runs in unless a dtype is asked for, by the first of its weights."""
-    with open_tensors(folder.path) as files:
-        if not files.names:
-            raise CheckpointError(f"{folder.name}: its files hold no tensors")
-        return _compute_dtype(files.tensor(min(files.names)).dtype, pick_device(device))
 
 
 def pick_device(device: str) -> torch.device:
@@ -130,64 +136,3 @@ def pick_device(device: str) -> torch.device:
         return torch.device(device)
     except RuntimeError:
         raise DeviceError(f"device {display(device)!r} is not known; write e.g. cuda:0") from None
-
-
-def _settle_head(files: TensorFiles, family: Family, config: ModelConfig) -> tuple[ModelConfig, tuple[str, ...]]:
-    """Tied or not, and what is to be said of it: a head in the file wins over a config that ties it."""
-    head, embed = family.tensor_name("unembed.weight"), family.tensor_name("embed.weight")
-    if not config.tied or not {head, embed} <= files.names:
-        return config, ()
-    ours, theirs = files.tensor(head), files.tensor(embed)
-    if ours.dtype is theirs.dtype and torch.equal(ours, theirs):
-        return config, (f"ignored {head}: it is the embedding matrix, to which the config ties it",)
-    return replace(config, tied=False), (f"used {head}: it is not the embedding matrix, though the config ties them",)
-
-
-def _read_weights(
-    files: TensorFiles, family: Family, program: Program, device: torch.device, dtype: torch.dtype | None
-) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """Every weight of the program from the files: all there, of the right shape, none left over."""
-    where = shown(files.folder)
-    wanted = {family.tensor_name(param): param for param in program.params}
-    left_over = {n for n in files.names - set(wanted) if not any(fnmatchcase(n, p) for p in family.ignored)}
-    report = [f"ignored {display(n)}" for n in sorted(files.names - set(wanted) - left_over)]
-    if "unembed.weight" not in program.params:
-        left_over.discard(family.tensor_name("unembed.weight"))  # settled before: it is the embedding
-    if left_over:
-        raise CheckpointError(
-            f"{where}: tensor {display(min(left_over))!r} is in the file, but the config has no place for it"
-        )
-    weights: dict[str, Tensor] = {}
-    casts: dict[str, int] = {}
-    for name, param in wanted.items():
-        shape = program.params[param]
-        if name not in files.names:
-            raise CheckpointError(f"{where}: tensor {name!r} {list(shape)} is missing")
-        if files.shape(name) != shape:
-            raise CheckpointError(
-                f"{where}: {name} is {list(files.shape(name))} in the file, but the config asks for {list(shape)}"
-            )
-        stored = files.tensor(name)
-        native = _compute_dtype(stored.dtype, device)
-        target = dtype or native
-        if stored.dtype is not target:
-            key = f"{dtype_name(stored.dtype)} to {dtype_name(target)}"
-            casts[key] = casts.get(key, 0) + 1
-        weights[param] = stored.to(device, target)
-    kinds = {w.dtype for w in weights.values()}
-    if len(kinds) > 1:
-        raise CheckpointError(
-            f"{where}: tensors of {' and '.join(sorted(map(dtype_name, kinds)))} are mixed; choose one with --dtype"
-        )
-    report += [f"cast {count} tensors from {cast}" for cast, count in casts.items()]
-    if "unembed.weight" not in program.params:
-        report.append("unembedding is the embedding matrix (tied)")
-    return weights, tuple(report)
-
-
-def _compute_dtype(stored: torch.dtype, device: torch.device) -> torch.dtype:
-    if not stored.is_floating_point or stored.itemsize == 1:
-        raise CheckpointError(
-            f"weights of dtype {dtype_name(stored)} are not supported; float32, bfloat16, float16, float64 are"
-        )
-    return torch.float32 if stored is torch.float16 and device.type == "cpu" else stored

@@ -12,17 +12,18 @@ import torch
 from torch import Tensor
 
 from engine import tracefile
+from engine.architecture import build_program
 from engine.config import ModelConfig
 from engine.errors import TraceFileError
 from engine.model import DTYPES, Model, load_model
 from engine.ops.base import PassInfo
 from engine.ops.kernels import CUDA_ONLY, KERNELS
 from engine.ops.mask import PADDING, is_dense
-from engine.architecture import build_program
 from engine.program import Program
 from engine.text import Token, display, tokens_from_json
 from engine.tracefile import expect
 from engine.traces import Pass, Trace, fingerprint
+
 
 def _inputs(program: Program) -> list[str]:
     """What a pass cannot be without: ids and positions."""
@@ -43,7 +44,8 @@ def open_trace(path: str | Path, model: str | Path | Model | None = None) -> Tra
         config = replace(config, name=display(config.name))
         dtype = DTYPES[expect(header["dtype"], str, f"{where}: dtype")]
         tokens = tuple(tuple(tokens_from_json(row)) for row in expect(header["tokens"], list, f"{where}: tokens"))
-        sources = tuple(tuple(tokens_from_json(row)) for row in expect(header["source_tokens"], list, f"{where}: source"))
+        source = expect(header["source_tokens"], list, f"{where}: source_tokens")
+        sources = tuple(tuple(tokens_from_json(row)) for row in source)
         labels = {int(i): display(expect(label, str, f"{where}: a label")) for i, label in header["top"].items()}
         entries = expect(header["passes"], list, f"{where}: passes")
         notices = tuple(display(expect(n, str, f"{where}: a notice")) for n in header["notices"])

@@ -24,6 +24,8 @@ def _byte_of_char() -> dict[str, int]:
 
 
 _BYTE_OF_CHAR: Final = _byte_of_char()
+CHAR_OF_BYTE: Final = {byte: char for char, byte in _BYTE_OF_CHAR.items()}
+"""The letter that stands for a byte in a byte-level vocabulary."""
 _BYTE_PIECE = re.compile("<0x([0-9A-Fa-f]{2})>")
 
 
@@ -41,6 +43,8 @@ class Scheme:
     """WordPiece's `##`, before a piece that continues a word."""
     joins: bool = True
     """Whether the text is simply the pieces' bytes one after another."""
+    unknown: str | None = None
+    """The piece for text that the vocabulary cannot say."""
 
     def data(self, piece: str) -> bytes:
         """The bytes that a piece of the vocabulary stands for."""
@@ -49,17 +53,36 @@ class Scheme:
                 return bytes(_BYTE_OF_CHAR[char] for char in piece)
             except KeyError:
                 return piece.encode()
-        if self.byte_fallback and (match := _BYTE_PIECE.fullmatch(piece)):
-            return bytes.fromhex(match[1])
+        if self.is_byte(piece):
+            return bytes.fromhex(piece[3:5])
         if self.space:
             piece = piece.replace(self.space, " ")
         if self.prefix and piece != self.prefix:
             piece = piece.removeprefix(self.prefix)
         return piece.encode()
 
+    def is_byte(self, piece: str) -> bool:
+        """Whether a piece is `<0x0A>` or its like, in a vocabulary that has such pieces."""
+        return self.byte_fallback and len(piece) == 6 and _BYTE_PIECE.fullmatch(piece) is not None
+
 
 def scheme_of(inner: tokenizers.Tokenizer) -> Scheme:
-    """Read the scheme from the decoder, or where there is none from the pre-tokenizer."""
+    """Read the scheme from the decoder, or where there is none from the pre-tokenizer; the rest from the model."""
+    return replace(_scheme_of(inner), unknown=_unknown(inner.model))
+
+
+def _unknown(model: Any) -> str | None:
+    if type(model).__name__ != "Unigram":
+        return getattr(model, "unk_token", None)
+    try:  # Unigram does not tell its own, so ask it for a code point that is no character
+        tokens = model.tokenize("\ufdd0")
+    except Exception:
+        return None
+    piece: str | None = model.id_to_token(tokens[0].id) if len(tokens) == 1 else None
+    return piece
+
+
+def _scheme_of(inner: tokenizers.Tokenizer) -> Scheme:
     decoder, splitter = _state(inner.decoder), _state(inner.pre_tokenizer)
     if not decoder:
         byte_level = any(part["type"] == "ByteLevel" for part in splitter)

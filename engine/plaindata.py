@@ -29,7 +29,7 @@ def from_plain(cls: type[T], data: Mapping[str, Any], where: str) -> T:
 
 def check_types(instance: Any, where: str) -> None:
     """Refuse, by name, a field whose value is not of its declared kind, in the dataclasses that it holds too."""
-    for key, kind in _declared(type(instance)).items():
+    for key, kind in _declared(instance.__class__).items():
         value = getattr(instance, key)
         if not _fits(kind, value):
             raise ConfigError(f"{where}: {key} must be {_told(kind)}, but is {value!r}"[:300])

@@ -11,6 +11,7 @@ from engine.errors import AddressError, MemoryLimitError
 from engine.ops.base import Shape
 from engine.program import Program
 from engine.sites import Site
+from engine.text import human as human
 
 Keep = str | Sequence[str]
 """``"all"``, ``"residual"``, or site patterns such as ``["blocks.*.attn.q"]``."""
@@ -149,13 +150,3 @@ def refuse_if_too_large(plan: Plan, cheaper: Plan | None, what: str, limit: int)
     if cheaper is not None and cheaper.peak <= limit:
         advice = f'keep="residual" needs {human(cheaper.peak)}'
     raise MemoryLimitError(f"{what} needs {human(plan.peak)}, but the limit is {human(limit)}; {advice}")
-
-
-def human(size: int) -> str:
-    """Bytes as people read them: 32.0 GiB."""
-    value = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"

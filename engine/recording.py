@@ -152,8 +152,8 @@ def _record(
     given = _inputs(model, rows, places, before)
     dense = is_dense(places, start) and (before is None or before.passes[-1].info.dense)
     if _has_encoder(model):
-        sources = {name: tensor for name, tensor in before.passes[0].given.items() if name in SOURCE} if before else None
-        given, dense = given | (sources or _source_inputs(model, source)), dense and not any(map(_has_padding, source))
+        read = {name: before.passes[0].given[name] for name in SOURCE} if before else _source_inputs(model, source)
+        given, dense = given | read, dense and not any(map(_has_padding, source))
     extent = 1 + max(max(map(max, places)), before.passes[-1].info.extent - 1 if before else 0)
     info = PassInfo(model.dtype, dense, kernel, extent=extent)
     if before is not None:
@@ -224,7 +224,7 @@ def _source_inputs(model: Model, source: list[list[Token]]) -> dict[str, Int[Ten
 
 
 def _past(model: Model, before: Trace | None, batch: int) -> dict[str, Tensor]:
-    """The keys and values of earlier passes, for every layer, [batch past kv_head d_head]; and what is done only once."""
+    """The keys and values of earlier passes, by layer [batch past kv_head d_head]; and what is done only once."""
     names = [site.name for site in model.program.inputs if "past" in site.axes]
     if before is None:
         c = model.config

@@ -24,7 +24,18 @@ MAX_PROMPT_CHARS: Final = 2_000_000
 MAX_PROMPT_BYTES: Final = 4 * MAX_PROMPT_CHARS
 """The same limit before decoding: no encoding takes more than four bytes for a character."""
 
-Origin = Literal["text", "tokenizer", "special in text", "template"]
+Origin = Literal["text", "tokenizer", "special in text", "template", "template or text", "padding"]
+"""Where a token comes from: what was typed, what the tokenizer or the chat template put around it, padding."""
+
+ORIGIN_WORDS: Final[dict[str, str]] = {
+    "text": "",
+    "tokenizer": "added by tokenizer",
+    "special in text": "special, from your text",
+    "template": "added by template",
+    "template or text": "template or your text",
+    "padding": "padding",
+}
+"""An origin beside a token, in a table."""
 
 # --- display ----------------------------------------------------------------------------------------------
 
@@ -387,3 +398,13 @@ def _token_from_json(index: int, row: object) -> Token:
     label = label_of_text(row["label"]) if row.get("label") else label_of(data, row["id"])
     start, end = span
     return Token(row["id"], data, label, start, end, None, row["special"], row["origin"])
+
+
+def human(size: int) -> str:
+    """Bytes as people read them: 32.0 GiB."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

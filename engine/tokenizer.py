@@ -1,8 +1,8 @@
 """The model's own tokenizer, giving tokens as an id and bytes.
 
-It wraps a `tokenizer.json` through Hugging Face's `tokenizers`, so the ids are exactly the model's. Decoding
-single ids, as libraries offer it, loses spaces and breaks characters: here a token's bytes come from its
-piece in the vocabulary (`engine.pieces`), and all that is shown comes from the bytes.
+It wraps what a model folder holds (`engine.checkpoints.vocab`) as Hugging Face's `tokenizers` runs it, so the ids are
+exactly the model's. Decoding single ids, as libraries offer it, loses spaces and breaks characters: here a token's
+bytes come from its piece in the vocabulary (`engine.pieces`), and all that is shown comes from the bytes.
 
 `tokenizers` is imported when a tokenizer is loaded, not before, because start-up time matters.
 """
@@ -10,33 +10,26 @@ piece in the vocabulary (`engine.pieces`), and all that is shown comes from the 
 from __future__ import annotations
 
 import codecs
-import json
-import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING
 
-from engine.checkpoints.folder import inside
-from engine.errors import CheckpointError, PromptError, TokenizerError
+from engine.chat import Chat, Messages, render
+from engine.checkpoints.vocab import folder as vocab_folder
+from engine.checkpoints.vocab.added import named_tokens
+from engine.checkpoints.vocab.files import IDS_IN, Settings, guarded, read, read_settings
+from engine.checkpoints.vocab.folder import Found
+from engine.checkpoints.vocab.literal import is_switch_enough, without
+from engine.errors import PromptError, TokenizerError
 from engine.pieces import scheme_of
-from engine.text import CONTINUATION, Origin, Token, grouped, label_of, label_of_text, refuse_long_prompt
+from engine.text import CONTINUATION, Origin, Token, display, grouped, label_of, label_of_text, refuse_long_prompt
 
 if TYPE_CHECKING:
     import tokenizers
-
-T = TypeVar("T")
-Settings = Mapping[str, Mapping[str, Any]]
-"""The JSON files beside a tokenizer, by name."""
-
-MAX_TOKENIZER_BYTES: Final = 256 * 2**20
-"""The largest `tokenizer.json` that is read; the largest in use are around 35 MB."""
-_MAX_SETTINGS_BYTES: Final = 16 * 2**20
-
-_NAMES_IN: Final = ("tokenizer_config.json", "special_tokens_map.json")
-_IDS_IN: Final = ("config.json", "generation_config.json")
 
 
 class Tokenizer:
@@ -47,21 +40,37 @@ class Tokenizer:
     pad_id: int | None
     eos_ids: frozenset[int]
     """Every id that ends a text, since chat models have several."""
+    target: Tokenizer
+    """What reads the text that the decoder of an encoder-decoder writes; mostly this one itself."""
 
-    def __init__(self, inner: tokenizers.Tokenizer, settings: Settings | None = None):
+    def __init__(
+        self,
+        inner: tokenizers.Tokenizer,
+        settings: Settings | None = None,
+        named: Mapping[str, str | None] | None = None,
+        templates: Mapping[str, str] | None = None,
+        unknown: Sequence[int] = (),
+        target: Tokenizer | None = None,
+    ):
         # A file may ask for padding or for cutting long texts, or drop merges at random as in training.
         # Here every token is shown, and the same text always gives the same tokens.
         inner.no_padding()
         inner.no_truncation()
         if getattr(inner.model, "dropout", None):
             inner.model.dropout = None
+        settings = settings or {}
         self._inner = inner
         self._lock = threading.Lock()
         self._scheme = scheme_of(inner)
         self._added: dict[int, tokenizers.AddedToken] = inner.get_added_tokens_decoder()
         self._tokens: dict[int, Token] = {}
-        settings = settings or {}
-        self.bos_id, self.eos_id, self.pad_id = (_control_id(inner, settings, name) for name in ("bos", "eos", "pad"))
+        self._literal: dict[frozenset[str], tokenizers.Tokenizer] = {}
+        self._named = named_tokens(settings) if named is None else named
+        self._templates = templates or {}
+        unk = inner.token_to_id(self._scheme.unknown or "")
+        self._unknown: dict[int, int] = {} if unk is None else dict.fromkeys(unknown, unk)
+        self.target = target or self
+        self.bos_id, self.eos_id, self.pad_id = (self._control_id(settings, role) for role in ("bos", "eos", "pad"))
         self.eos_ids = _eos_ids(settings) | ({self.eos_id} if self.eos_id is not None else set())
 
     @classmethod
@@ -72,27 +81,47 @@ class Tokenizer:
         """
 
         def load() -> Tokenizer:
-            file = Path(path) / "tokenizer.json" if Path(path).is_dir() else Path(path)
-            data = _read(file, MAX_TOKENIZER_BYTES)
-            settings = {name: _read_settings(file.parent / name) for name in (*_NAMES_IN, *_IDS_IN)}
-            return cls.from_json(data, settings, where=str(file))
+            if not Path(path).is_dir():
+                file = Path(path)
+                found = vocab_folder.from_json(read(file), read_settings(file.parent), str(file))
+                return cls._of(found)
+            tokenizer = cls.find(Path(path))
+            if tokenizer is None:
+                raise TokenizerError(f"there is no tokenizer at {display(str(path))}; {vocab_folder.KNOWN}")
+            return tokenizer
 
-        return _guarded(load, f"{path} cannot be read")
+        return guarded(load, f"{display(str(path))} cannot be read")
+
+    @classmethod
+    def find(cls, folder: Path) -> Tokenizer | None:
+        """The tokenizer of a model folder, None where it holds none. Raises as `load`."""
+        found = guarded(lambda: vocab_folder.find(folder), f"{display(str(folder))} cannot be read")
+        return None if found is None else cls._of(found)
 
     @classmethod
     def from_json(cls, data: bytes, settings: Settings | None = None, where: str = "tokenizer.json") -> Tokenizer:
         """Build from the bytes of a `tokenizer.json` and the parsed JSON files beside it, by file name."""
-        import tokenizers
+        return cls._of(vocab_folder.from_json(data, settings or {}, where))
 
-        def build() -> Tokenizer:
-            return cls(tokenizers.Tokenizer.from_buffer(data), settings)
+    @classmethod
+    def _of(cls, found: Found) -> Tokenizer:
+        target = cls._of(found.target) if found.target else None
+        return cls(found.inner, found.settings, found.named, found.templates, found.unknown, target)
 
-        return _guarded(build, f"{where} is no tokenizer that can be read")
+    def _control_id(self, settings: Settings, role: str) -> int | None:
+        """The id of the token that plays a role: by its name where a file says one, else by the model's settings."""
+        if f"{role}_token" in self._named:
+            piece = self._named[f"{role}_token"]
+            return self._inner.token_to_id(piece) if piece else None
+        for file in IDS_IN:
+            for id in _listed(settings.get(file, {}).get(f"{role}_token_id")):
+                return id
+        return None
 
     @property
     def vocab_size(self) -> int:
         """The number of ids that the tokenizer knows; a model's `d_vocab` is often padded beyond it."""
-        return self._inner.get_vocab_size(with_added_tokens=True)
+        return self._inner.get_vocab_size(with_added_tokens=True) - len(self._unknown)
 
     # --- one id ---
 
@@ -111,11 +140,11 @@ class Tokenizer:
         return self.token(id).label
 
     def _piece(self, id: int) -> str | None:
-        return self._inner.id_to_token(id) if 0 <= id < 2**32 else None
+        return self._inner.id_to_token(id) if 0 <= id < 2**32 and id not in self._unknown else None
 
     def _known(self, id: int, piece: str) -> Token:
         added = self._added.get(id)
-        if (added and added.special) or piece == getattr(self._inner.model, "unk_token", None):
+        if (added and added.special) or piece == self._scheme.unknown:
             return Token(id, piece.encode(), label_of_text(piece) or label_of(b"", id), 0, 0, special=True)
         # Added tokens stand in a byte-level vocabulary as plain text.
         data = piece.encode() if added and self._scheme.byte_level else self._scheme.data(piece)
@@ -126,7 +155,7 @@ class Tokenizer:
 
     def ids(self, text: str, literal: bool = False, add_special: bool = True) -> list[int]:
         """The ids alone, as `encode` gives them: for counting a long text before showing it."""
-        return self._encoding(text, literal, add_special).ids
+        return self._ids(self._encoding(text, literal, add_special))
 
     def encode(self, text: str, literal: bool = False, add_special: bool = True) -> list[Token]:
         """The tokens of `text`, with the BOS and such that the model's tokenizer adds unless told not to.
@@ -135,15 +164,25 @@ class Tokenizer:
         marked "special in text"; with `literal` it becomes ordinary pieces. An empty text gives what the
         tokenizer adds, often one BOS, or nothing.
         """
-        encoding = self._encoding(text, literal, add_special)
+        return self._read(text, literal, add_special)
+
+    def _read(self, text: str, literal: bool, add_special: bool, names: frozenset[str] = frozenset()) -> list[Token]:
+        encoding = self._encoding(text, literal, add_special, names)
         added = list(map(bool, encoding.special_tokens_mask))
-        known = list(map(self.token, encoding.ids))
+        known = list(map(self.token, self._ids(encoding)))
         spans = self._byte_spans(known, added, text, encoding) if self._scheme.joins else None
         if spans is None:
             spans = _offset_spans(added, encoding.offsets)
         return grouped(map(self._placed, known, added, spans, repeat(text)))
 
-    def _encoding(self, text: str, literal: bool, add_special: bool) -> tokenizers.Encoding:
+    def _ids(self, encoding: tokenizers.Encoding) -> list[int]:
+        ids: list[int] = encoding.ids
+        return [self._unknown.get(id, id) for id in ids] if self._unknown else ids
+
+    def _encoding(
+        self, text: str, literal: bool, add_special: bool, names: frozenset[str] = frozenset()
+    ) -> tokenizers.Encoding:
+        """What the library makes of a text; where literal, these names of added tokens are text too."""
         refuse_long_prompt(text)
         try:
             text.encode()
@@ -153,11 +192,35 @@ class Tokenizer:
                 "engine.text.clean_prompt repairs it"
             ) from None
         with self._lock:  # the switch belongs to the tokenizer, not to the call
-            self._inner.encode_special_tokens = literal
-            return _guarded(
-                lambda: self._inner.encode(text, add_special_tokens=add_special),
-                "the tokenizer failed on this text",
+            inner = self._literally(names) if literal else self._inner
+            inner.encode_special_tokens = literal
+            encoding = guarded(
+                lambda: inner.encode(text, add_special_tokens=add_special), "the tokenizer failed on this text"
             )
+        if literal:
+            self._refuse_control(encoding, names)
+        return encoding
+
+    def _literally(self, names: frozenset[str]) -> tokenizers.Tokenizer:
+        """The tokenizer that reads the names of special tokens, and these, as text."""
+        if not names and is_switch_enough(self._inner):
+            return self._inner
+        if names not in self._literal:
+            special = {token.content for token in self._added.values() if token.special}
+            self._literal[names] = guarded(
+                lambda: without(self._inner, special | names), "this tokenizer cannot read special tokens as text"
+            )
+        return self._literal[names]
+
+    def _refuse_control(self, encoding: tokenizers.Encoding, names: frozenset[str]) -> None:
+        """Hold to the promise of literal: no control token comes from a text. Raises PromptError."""
+        for id in {id for id, new in zip(encoding.ids, encoding.special_tokens_mask, strict=True) if not new}:
+            added = self._added.get(id)
+            if added and (added.special or added.content in names) and added.content != self._scheme.unknown:
+                raise PromptError(
+                    f"this tokenizer has no way to read {display(added.content)[:80]!r} as text; "
+                    "take it out of the prompt, or leave out literal"
+                )
 
     def _placed(self, token: Token, added: bool, span: tuple[int, int], text: str) -> Token:
         """The token at its place in the text."""
@@ -167,8 +230,8 @@ class Tokenizer:
         if token.special:
             typed = text[slice(*span)].strip().casefold() == data.decode().strip().casefold()
             origin = "special in text" if typed else "text"
-        elif self._scheme.byte_fallback and self._piece(token.id) == text[slice(*span)]:
-            data = text[slice(*span)].encode()  # the same but where the text itself says `<0x0A>`
+        elif len(data) == 1 and self._scheme.is_byte(piece := text[slice(*span)]) and piece == self._piece(token.id):
+            data = piece.encode()  # the text itself says `<0x0A>`
             label = label_of(data, token.id)
         return Token(token.id, data, label, *span, None, token.special, origin)
 
@@ -206,6 +269,68 @@ class Tokenizer:
             end += 1
         return text[start:end].encode()
 
+    # --- chats ---
+
+    @property
+    def has_template(self) -> bool:
+        """Whether the model's folder says how a chat is written."""
+        return bool(self._templates)
+
+    def render(self, messages: str | Messages, add_generation_prompt: bool = True) -> Chat:
+        """Messages as the text that the model's chat template makes of them; a text is one message of the user.
+
+        Raises PromptError where the template refuses the messages, TokenizerError where it fails or there is none.
+        """
+        chat = render(self._templates, messages, self._named, add_generation_prompt)
+        bos = self._piece(self.bos_id) if self.bos_id is not None and self.bos_id in self.ids("") else None
+        if bos is None or bos in chat.text:
+            return chat
+        notice = f"the chat template writes no {display(bos)}, which this tokenizer puts before a plain text"
+        return replace(chat, notices=(*chat.notices, notice))
+
+    def chat(
+        self, messages: str | Messages | Chat, literal: bool = False, add_generation_prompt: bool = True
+    ) -> list[Token]:
+        """The tokens of a chat, the origin of each being the template or the text of a message.
+
+        Nothing is added around them, since the template writes the BOS itself. With `literal`, names of control tokens
+        in a message become ordinary pieces, so that no message can end itself or speak for another role.
+        """
+        chat = messages if isinstance(messages, Chat) else self.render(messages, add_generation_prompt)
+        if literal and chat.typed is None:
+            raise PromptError("the chat template changes the messages, so literal cannot keep control tokens out")
+        names = self._control_names()
+        as_text = lru_cache(lambda covered: self._as_text(covered, names))
+        tokens: list[Token] = []
+        for token in self._read(chat.text, literal=False, add_special=False):
+            covered = chat.text[token.start : token.end]
+            core = covered.strip() or covered  # a token may swallow the blanks around its name
+            start = token.start + covered.find(core)
+            typed = chat.is_typed(start, start + len(core))
+            special = token.special and self._piece(token.id) != self._scheme.unknown
+            if literal and typed and (special or (token.id in self._added and self._piece(token.id) in names)):
+                tokens += (replace(t, start=t.start + token.start, end=t.end + token.start) for t in as_text(covered))
+                continue
+            origin: Origin = "template or text" if chat.typed is None else "text" if typed else "template"
+            origin = "special in text" if special and typed else origin
+            tokens.append(token if token.origin == origin else replace(token, origin=origin))
+        return grouped(tokens)
+
+    def _control_names(self) -> frozenset[str]:
+        """Added tokens that are not special, and yet control tokens to the chat template, which writes them."""
+        written = self._templates.get("default", "")
+        added = (token.content for token in self._added.values() if not token.special)
+        return frozenset(content for content in added if content in written and not content.isspace())
+
+    def _as_text(self, text: str, names: frozenset[str]) -> list[Token]:
+        """The ordinary tokens of a control token's name within a chat."""
+        # After a line break: a tokenizer may put a space before the beginning of a text.
+        lead = [token.id for token in self._read("\n", True, False, names)]
+        tokens = self._read("\n" + text, True, False, names)
+        if lead and [token.id for token in tokens[: len(lead)]] == lead:
+            return [replace(token, start=token.start - 1, end=token.end - 1) for token in tokens[len(lead) :]]
+        return self._read(text, True, False, names)
+
     # --- ids to text ---
 
     def decode(self, ids: Iterable[int], special: bool = False) -> str:
@@ -215,7 +340,7 @@ class Tokenizer:
         """
         if not self._scheme.joins:
             known = [id for id in ids if self._piece(id) is not None]
-            return _guarded(
+            return guarded(
                 lambda: self._inner.decode(known, skip_special_tokens=not special),
                 "the tokenizer failed on these ids",
             )
@@ -305,68 +430,11 @@ def _offset_spans(added: Sequence[bool], offsets: Sequence[tuple[int, int]]) -> 
     return spans
 
 
-def _control_id(inner: tokenizers.Tokenizer, settings: Settings, name: str) -> int | None:
-    """The id of the token that plays a role: by its name in the tokenizer's settings, else by the model's."""
-    for file in _NAMES_IN:
-        if f"{name}_token" in settings.get(file, {}):
-            value = settings[file][f"{name}_token"]
-            piece = value.get("content") if isinstance(value, dict) else value
-            return inner.token_to_id(piece) if isinstance(piece, str) else None
-    for file in _IDS_IN:
-        for id in _listed(settings.get(file, {}).get(f"{name}_token_id")):
-            return id
-    return None
-
-
 def _eos_ids(settings: Settings) -> frozenset[int]:
-    return frozenset(id for file in _IDS_IN for id in _listed(settings.get(file, {}).get("eos_token_id")))
+    return frozenset(id for file in IDS_IN for id in _listed(settings.get(file, {}).get("eos_token_id")))
 
 
 def _listed(value: object) -> Iterator[int]:
     for id in value if isinstance(value, list) else [value]:
         if type(id) is int and id >= 0:
             yield id
-
-
-def _read(file: Path, limit: int) -> bytes:
-    """The bytes of a file from outside: an ordinary file, not an endless one, and really in its folder.
-
-    A snapshot in Hugging Face's cache is links to ``../../blobs`` and so is refused, like its weights: which folders
-    around a model's own are to be trusted is not decided here, file by file.
-    """
-    if not file.is_file():
-        raise TokenizerError(f"there is no tokenizer at {file}; give a folder with a tokenizer.json")
-    file = inside(file.parent, file.name)
-    if (size := file.stat().st_size) > limit:
-        raise TokenizerError(f"{file} has {size:,} bytes, the limit is {limit:,}; is it the right file?")
-    return file.read_bytes()
-
-
-def _read_settings(file: Path) -> dict[str, Any]:
-    if not os.path.lexists(file):
-        return {}
-    data = _read(file, _MAX_SETTINGS_BYTES)
-    settings = _guarded(lambda: json.loads(data), f"{file} is not JSON")
-    if not isinstance(settings, dict):
-        raise TokenizerError(f"{file} is not a JSON object")
-    return settings
-
-
-def _guarded(call: Callable[[], T], what: str) -> T:
-    """Call into the library, turning every way in which it fails into one line."""
-    try:
-        return call()
-    except (TokenizerError, CheckpointError):
-        raise
-    except Exception as error:
-        raise TokenizerError(f"{what}: {_reason(error)}") from None
-    except BaseException as error:
-        # A panic in the library's Rust code is no Exception, and its class cannot be imported.
-        if type(error).__name__ != "PanicException":
-            raise
-        raise TokenizerError(f"{what}: {_reason(error)}") from None
-
-
-def _reason(error: BaseException) -> str:
-    text = getattr(error, "strerror", None) or str(error)
-    return " ".join(text.split())[:300] or type(error).__name__

@@ -1,4 +1,4 @@
-"""``python -m tui [PROMPT] [--model M] [--at ADDRESS] [--open FILE] [--light] [--no-mouse]``: open the app."""
+"""``python -m tui [PROMPT] [--model M] [--at ADDRESS] …``: open the app; ``--help`` has all options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def _main(argv: Sequence[str] | None) -> int:
     parser.add_argument("prompt", nargs="?", help="the text to walk through (also read from a pipe)")
     parser.add_argument("--model", help="a sample or a folder (default: modern)")
     parser.add_argument("--at", metavar="ADDRESS", help="where to start, e.g. blocks.2.attn.pattern[h=3,q=8]")
+    parser.add_argument("--target", metavar="TEXT", help="what an encoder-decoder's decoder has written so far")
     parser.add_argument("--open", metavar="FILE", dest="file", help="a saved trace instead of a prompt")
+    parser.add_argument("--chat", action="store_true", help="the prompt is a chat, for the model's chat template")
     parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
     parser.add_argument("--light", action="store_true", help="the light theme")
     given = parser.parse_args(words)
@@ -35,6 +37,8 @@ def _main(argv: Sequence[str] | None) -> int:
         model=given.model,
         address=given.at,
         file=given.file,
+        chat=given.chat,
+        target=given.target,
         mouse=not given.no_mouse,
         light=given.light,
     )

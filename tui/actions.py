@@ -72,6 +72,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("pane.tree", ("t",), "Show or hide the tree", "Panes"),
     Action("trace.prompt", ("p",), "New prompt", "Trace", "For this model", "p prompt", 6, needs_trace=False),
     Action("trace.model", ("m",), "Choose a model", "Trace", "For this prompt", "m model", 14, needs_trace=False),
+    Action("trace.about", ("a",), "About this model", "Trace", "Its config, and what loading its weights did"),
     Action("trace.open", ("o",), "Open a saved trace", "Trace", "", "o open", 40, needs_trace=False),
     Action("trace.save", ("s",), "Save this trace", "Trace", hint="s save", rank=45),
     Action("find.site", ("slash",), "Find a step", "Trace", "Type a part of its name", "/ find", 7),

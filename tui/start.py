@@ -24,6 +24,8 @@ def run(
     address: str | None = None,
     file: str | None = None,
     *,
+    chat: bool = False,
+    target: str | None = None,
     mouse: bool = True,
     light: bool = False,
 ) -> int:
@@ -54,6 +56,8 @@ def run(
             request = {"file": file} | ({"model": model} if model else {})
         else:
             request = {"model": model or "modern", "prompt": PROMPT if prompt is None else prompt}
+            request |= {"chat": "yes"} if chat else {}
+            request |= {"target": target} if target is not None else {}
         app = LayerstepApp(lambda: _client(engine), request, address or "", LIGHT.name if light else DARK.name)
         signal.signal(signal.SIGINT, lambda *_: app.interrupt())  # Ctrl+C, until the terminal gives it as a key
         app.run(mouse=mouse)

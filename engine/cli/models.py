@@ -6,21 +6,25 @@ from typing import Any
 
 import click
 
-from engine.cli.options import DTYPES, json_option
+from engine.cli.heavy import load_torch
+from engine.cli.interrupt import prompt_interrupts
+from engine.cli.options import DTYPES, MODEL_WORDS, json_option, pickle_option
 from engine.cli.options import command as make_command
+from engine.cli.progress import Progress
 from engine.cli.streams import say, say_json
 from engine.config import ModelConfig
 from engine.dtypes import dtype_name
 
 
 @make_command(name="models", help="List the sample models; --inspect loads one and prints its config and load report.")
-@click.option("--inspect", "folder", metavar="M", help="A sample's name or a model folder.")
+@click.option("--inspect", "folder", metavar="M", help=f"{MODEL_WORDS}.")
 @click.option("--device", metavar="DEVICE", default="cpu", show_default=True, help="Where --inspect loads it.")
 @click.option("--dtype", type=click.Choice(DTYPES), default="auto", help="What --inspect loads it as.")
+@pickle_option
 @json_option
-def command(folder: str | None, device: str, dtype: str, as_json: bool) -> int:
+def command(folder: str | None, device: str, dtype: str, allow_pickle: bool, as_json: bool) -> int:
     if folder is not None:
-        inspect(folder, device, dtype, as_json)
+        inspect(folder, device, dtype, allow_pickle, as_json)
         return 0
     from engine.checkpoints.lookup import find
     from engine.cli.layout import columns
@@ -41,13 +45,16 @@ def command(folder: str | None, device: str, dtype: str, as_json: bool) -> int:
     return 0
 
 
-def inspect(folder: str, device: str, dtype: str, as_json: bool) -> None:
+def inspect(folder: str, device: str, dtype: str, allow_pickle: bool, as_json: bool) -> None:
     """Load a folder and say what is in it."""
-    from engine import load_model
     from engine.cli.layout import columns
-    from engine.plan import human
+    from engine.text import human
 
-    model = load_model(folder, device=device, dtype=dtype)
+    with Progress() as progress, prompt_interrupts():
+        load_torch()
+        from engine import load_model
+
+        model = load_model(folder, device=device, dtype=dtype, allow_pickle=allow_pickle, watch=progress.loading)
     size = sum(w.nbytes for w in model.weights.values())
     vocabulary = model.tokenizer.vocab_size if model.tokenizer else None
     facts = {
@@ -61,13 +68,16 @@ def inspect(folder: str, device: str, dtype: str, as_json: bool) -> None:
     }
     if as_json:
         weights = {name: list(w.shape) for name, w in model.weights.items()}
-        say_json({"config": model.config.to_json(), **facts, "weights": weights, "report": list(model.report)})
+        say_json(
+            {"config": model.config.to_json(), **facts, "weights": weights, "report": list(model.report)}
+            | {"loading": model.report.to_json()}
+        )
         return
     facts |= {"bytes": human(size), "tokenizer": "none" if vocabulary is None else f"{vocabulary} ids"}
     say(f"{model.name}: {traits(model.config)}", "")
     say(*columns([[key, str(value)] for key, value in facts.items()]), "")
     say(*columns([[key, _value(value)] for key, value in model.config.to_json().items() if key != "name"]), "")
-    say("load report", *(f"  {line}" for line in model.report or ("nothing to report",)))
+    say("load report", *(f"  {line}" for line in model.report.lines or ("nothing to report",)))
 
 
 def traits(c: ModelConfig) -> str:
@@ -75,7 +85,10 @@ def traits(c: ModelConfig) -> str:
     heads = "MHA" if c.kv_heads == c.n_heads else "MQA" if c.kv_heads == 1 else f"GQA {c.n_heads}/{c.kv_heads}"
     norm = f"{'LayerNorm' if c.norm == 'layer' else 'RMSNorm'} {c.norm_place}"
     inner = {"silu": "SwiGLU", "gelu": "GEGLU", "gelu_tanh": "GEGLU", "relu": "ReGLU"} if c.gated else {}
-    return ", ".join([f"{c.positions} positions", norm, heads, f"{inner.get(c.activation, c.activation)} FFN"])
+    ends = [] if c.causal else ["sees both ways"]
+    if c.predicts is None:
+        ends.append("no output head" if c.pooling == "none" else f"{c.pooling} pooling")
+    return ", ".join([f"{c.positions} positions", norm, heads, f"{inner.get(c.activation, c.activation)} FFN", *ends])
 
 
 def _value(value: object) -> str:

@@ -19,7 +19,10 @@ KERNELS = ("auto", "flash", "efficient", "cudnn", "math")
 DTYPES = ("auto", *ITEMSIZE)
 
 DEFAULT_MODEL = "modern"
-ONLY_FOR_PROMPTS = ("keep", "kernel", "device", "dtype", "max_memory", "literal", "ids")
+MODEL_WORDS = "A sample's name, a model folder, a .gguf file or a hub id (gpt2, org/name@revision)"
+ONLY_FOR_PROMPTS = (
+    "keep", "kernel", "device", "dtype", "max_memory", "literal", "ids", "chat", "target", "allow_pickle",
+)  # fmt: skip
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _UNITS = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t"))}
 
@@ -52,8 +55,29 @@ def json_option(function: F) -> F:
 
 def model_option(function: F) -> F:
     """--model"""
-    words = f"A sample's name or a model folder; {DEFAULT_MODEL} for a PROMPT, none for a FILE unless given."
+    words = f"{MODEL_WORDS}; {DEFAULT_MODEL} for a PROMPT, none for a FILE unless given."
     return click.option("--model", metavar="M", help=words)(function)
+
+
+def pickle_option(function: F) -> F:
+    """--allow-pickle"""
+    words = "Read pytorch_model.bin where a model has no safetensors; as data, running no code."
+    return click.option("--allow-pickle", is_flag=True, help=words)(function)
+
+
+def chat_option(function: F) -> F:
+    """--chat"""
+    words = (
+        "Put PROMPT through the model's chat template, as a message of the user, or as a JSON list of messages with "
+        "role and content."
+    )
+    return click.option("--chat", is_flag=True, help=words)(function)
+
+
+def target_option(function: F) -> F:
+    """--target"""
+    words = "What the decoder of an encoder-decoder has written so far."
+    return click.option("--target", metavar="TEXT", help=words)(function)
 
 
 def recording_options(function: F) -> F:
@@ -76,8 +100,11 @@ def recording_options(function: F) -> F:
             metavar="SIZE",
             help="Refuse a run above this, e.g. 2G. Default: what is free.",
         ),
+        target_option,
         click.option("--literal", is_flag=True, help="Read special tokens in PROMPT as ordinary text."),
+        chat_option,
         click.option("--ids", is_flag=True, help="PROMPT is token ids, separated by spaces or commas."),
+        pickle_option,
     )
     for option in reversed(options):
         function = option(function)

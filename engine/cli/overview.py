@@ -1,14 +1,14 @@
-"""A trace at a glance: its model, tokens, sites and next-token candidates."""
+"""A trace at a glance: its model, tokens, sites, and candidates for the next token or for masked ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from engine.cli.layout import columns
 from engine.dtypes import dtype_name
-from engine.errors import NotKeptError
-from engine.text import tokens_to_json
+from engine.errors import AddressError, NotKeptError
+from engine.text import ORIGIN_WORDS, Token, tokens_to_json
 from engine.traces import Candidate, Trace
 
 CANDIDATES = 5
@@ -19,24 +19,21 @@ def lines(trace: Trace) -> Iterator[str]:
     c = trace.config
     kernels = f" · sdpa:{'+'.join(trace.kernels)}" if trace.kernels else ""
     yield f"{c.name} · {c.summary} · {trace.device} {dtype_name(trace.dtype)}{kernels}"
-    for row in trace.tokens:
-        yield ""
-        table = [[str(i), str(t.id), t.label, "" if t.origin == "text" else t.origin] for i, t in enumerate(row)]
-        yield from columns([["pos", "id", "token", ""], *table], numbers=(0, 1))
+    for title, rows in (("source", trace.source_tokens), ("token", trace.tokens)):
+        for row in rows:
+            yield ""
+            table = [[str(i), str(t.id), t.label, ORIGIN_WORDS[t.origin]] for i, t in enumerate(row)]
+            yield from columns([["pos", "id", title, ""], *table], numbers=(0, 1))
     yield ""
     yield from columns([["site", "axes", "shape", "step", ""], *_sites(trace)])
     for row_at in range(len(trace.tokens)):
         yield ""
-        yield from _next(trace, row_at)
+        yield from _predicted(trace, row_at)
 
 
 def to_json(trace: Trace) -> dict[str, Any]:
     """The overview as JSON."""
-    tokens = [
-        [data | {"label": token.label} for data, token in zip(tokens_to_json(row), row, strict=True)]
-        for row in trace.tokens
-    ]
-    last = len(trace.passes) - 1
+    last, rows = len(trace.passes) - 1, range(len(trace.tokens))
     return {
         "model": trace.config.to_json(),
         "device": str(trace.device),
@@ -44,7 +41,8 @@ def to_json(trace: Trace) -> dict[str, Any]:
         "kernels": list(trace.kernels),
         "prompt": trace.prompt,
         "notices": list(trace.notices),
-        "tokens": tokens,
+        "tokens": _tokens(trace.tokens),
+        **({"source_tokens": _tokens(trace.source_tokens)} if trace.source_tokens else {}),
         "passes": [{"start": p.start, "length": p.length, "seconds": p.seconds} for p in trace.passes],
         "sites": [
             {
@@ -57,8 +55,16 @@ def to_json(trace: Trace) -> dict[str, Any]:
             }
             for site in trace.program.sites
         ],
-        "top": [[_candidate(c) for c in _top(trace, row)[0]] for row in range(len(trace.tokens))],
+        "predicts": trace.config.predicts,
+        "top": [_json_top(trace, row, -1) if trace.config.predicts == "next token" else [] for row in rows],
+        "masked": [[{"pos": pos, "top": _json_top(trace, row, pos)} for pos in _masked(trace, row)] for row in rows],
     }
+
+
+def _tokens(rows: Sequence[Sequence[Token]]) -> list[list[dict[str, Any]]]:
+    return [
+        [data | {"label": token.label} for data, token in zip(tokens_to_json(row), row, strict=True)] for row in rows
+    ]
 
 
 def _sites(trace: Trace) -> list[list[str]]:
@@ -67,7 +73,7 @@ def _sites(trace: Trace) -> list[list[str]]:
     last = len(trace.passes) - 1
     for site in trace.program.sites:
         step = trace.program.step(site.name)
-        name = site.name if site.block is None else "blocks.*." + site.name.split(".", 2)[2]
+        name = site.name if site.block is None else site.name.replace(f"blocks.{site.block}.", "blocks.*.", 1)
         axes, shape = " ".join(site.axes), "×".join(map(str, trace.shape(site.name)))
         title = "given" if step is None else step.op.text.title
         how = "" if step is None or trace.kept(site.name, last) else "derived"
@@ -79,27 +85,45 @@ def _sites(trace: Trace) -> list[list[str]]:
     return rows
 
 
-def _next(trace: Trace, row: int) -> Iterator[str]:
-    top, why_not = _top(trace, row)
+def _predicted(trace: Trace, row: int) -> Iterator[str]:
+    """Candidates for the next token; of an encoder, for its masked tokens."""
+    if trace.config.predicts != "masked token":
+        yield from _table(trace, row, -1, "next token")
+        return
+    masked = _masked(trace, row)
+    if not masked:
+        yield "an encoder has no next token; put its mask token ([MASK], <mask>) into the prompt, and it says what fits"
+    for i, pos in enumerate(masked):
+        if i:
+            yield ""
+        yield from _table(trace, row, pos, f"token at {pos}")
+
+
+def _masked(trace: Trace, row: int) -> list[int]:
+    return trace.masked(row) if trace.config.predicts == "masked token" else []
+
+
+def _table(trace: Trace, row: int, pos: int, title: str) -> Iterator[str]:
+    top, why_not = _top(trace, row, pos)
     if not top:
-        yield f"no next token: {why_not}"
+        yield f"no {title}: {why_not}"
         return
     table = [[str(c.id), c.label, f"{c.prob:.4f}" if c.prob >= 5e-5 else "<0.0001", f"{c.logit:.4f}"] for c in top]
-    yield from columns([["id", "next token", "prob", "logit"], *table], numbers=(0, 2, 3))
+    yield from columns([["id", title, "prob", "logit"], *table], numbers=(0, 2, 3))
 
 
-def _top(trace: Trace, row: int) -> tuple[list[Candidate], str]:
+def _top(trace: Trace, row: int, pos: int) -> tuple[list[Candidate], str]:
     """The candidates, or none and why."""
     try:
-        if top := trace.top(CANDIDATES, row=row):
+        if top := trace.top(CANDIDATES, pos=pos, row=row):
             return top, ""
         found = trace.first_nonfinite()
-    except NotKeptError as error:
+    except (AddressError, NotKeptError) as error:
         return [], str(error)
     if found is None:
         return [], "the logits hold NaN"
     return [], f"the logits hold NaN; the first tensor that is not finite is {found[0]}@{found[1]} ({found[2]} values)"
 
 
-def _candidate(c: Candidate) -> dict[str, Any]:
-    return {"id": c.id, "label": c.label, "prob": c.prob, "logit": c.logit}
+def _json_top(trace: Trace, row: int, pos: int) -> list[dict[str, Any]]:
+    return [{"id": c.id, "label": c.label, "prob": c.prob, "logit": c.logit} for c in _top(trace, row, pos)[0]]

@@ -6,6 +6,7 @@ import click
 
 from engine.cli.options import DTYPES, json_option, keep_of
 from engine.cli.options import command as make_command
+from engine.cli.progress import Progress
 from engine.cli.streams import say, say_json
 from engine.dtypes import ITEMSIZE, dtype_name
 
@@ -22,7 +23,8 @@ def command(model: str, tokens: int, batch: int, keep: tuple[str, ...], dtype: s
     wanted = keep_of(keep)
     from engine.checkpoints.lookup import find
 
-    folder = find(model)
+    with Progress() as progress:
+        folder = find(model, progress.loading)
     from engine import build_program
     from engine.cli.layout import columns
     from engine.plan import human, plan_pass

@@ -8,6 +8,7 @@ import sys
 import time
 from types import TracebackType
 
+from engine.cli.streams import say_error
 from engine.text import fit
 
 PATIENCE = 0.4
@@ -22,6 +23,7 @@ class Progress:
         self._live = sys.stderr is not None and sys.stderr.isatty()
         self._next = time.monotonic() + PATIENCE
         self._shown = 0
+        self._said = ""
 
     def __enter__(self) -> Progress:
         return self
@@ -33,6 +35,16 @@ class Progress:
     def watch(self, done: int, total: int, site: str) -> None:
         if self._live and time.monotonic() >= self._next:
             self._draw(f"layerstep: step {done}/{total} {site}")
+            self._next = time.monotonic() + EVERY
+
+    def loading(self, done: int, total: int, what: str) -> None:
+        """What loading a model calls. That something is downloaded, and how much, is said first and everywhere."""
+        if what.startswith("downloading") and what != self._said:
+            self._said, self._next = what, 0.0
+            if not self._live:
+                say_error(what)
+        if self._live and time.monotonic() >= self._next:
+            self._draw(f"layerstep: {what} {done}/{total}")
             self._next = time.monotonic() + EVERY
 
     def _draw(self, text: str) -> None:

@@ -28,7 +28,7 @@ MOST_VALUES = 4_000_000
     name="show",
     help=(
         "Print what is at ADDRESS in a saved trace (FILE) or in a run of PROMPT: one tensor, a row, a cell. "
-        "Without --at: tokens, sites and next-token candidates.\n\n"
+        "Without --at: tokens, sites and candidates for the next token, or an encoder's for masked ones.\n\n"
         "An argument that names a file, or ends with .safetensors, is a FILE; - is a PROMPT from stdin."
     ),
 )

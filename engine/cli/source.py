@@ -34,7 +34,11 @@ def open_source(context: click.Context, source: str | None, options: dict[str, A
             raise click.UsageError(f"--{name.replace('_', '-')} is for a PROMPT; what is in FILE was recorded already")
     load_torch()
     from engine import open_trace
+    from engine.checkpoints.lookup import find
 
+    if options["model"] is not None:
+        with Progress() as progress:
+            find(options["model"], progress.loading)  # downloads it, if it has to be
     trace = open_trace(Path(source), options["model"])
     say_notices(*trace.notices)
     return trace
@@ -51,23 +55,37 @@ def record(
     max_memory: int | None,
     literal: bool,
     ids: bool,
+    chat: bool,
+    target: str | None,
+    allow_pickle: bool,
 ) -> Trace:
     """Load the model and run the prompt, with progress; what the user should know is said on stderr."""
     wanted = keep_of(keep)
     text, notices = read_prompt(prompt)
-    tokens = ids_of(text) if ids else text
+    if ids and chat:
+        raise click.UsageError("--ids and --chat are for different kinds of PROMPT; choose one")
+    given: Any = ids_of(text) if ids else text
+    if chat:
+        from engine.chat import messages_of
+
+        given = messages_of(text)
     with Progress() as progress, prompt_interrupts():
         load_torch()
         from engine import load_model, trace
 
+        loaded = load_model(
+            model or DEFAULT_MODEL, device=device, dtype=dtype, allow_pickle=allow_pickle, watch=progress.loading
+        )
         result = trace(
-            load_model(model or DEFAULT_MODEL, device=device, dtype=dtype),
-            tokens,
+            loaded,
+            given,
             keep=wanted,
             kernel=kernel,
             max_memory=max_memory,
             literal=literal,
+            chat=chat,
+            target=ids_of(target) if ids and target is not None else target,
             watch=progress.watch,
         )
-    say_notices(*notices, *result.notices)
+    say_notices(*notices, *loaded.report.warnings, *result.notices)
     return result

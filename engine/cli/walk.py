@@ -7,6 +7,7 @@ from importlib import import_module
 
 import click
 
+from engine.cli.options import MODEL_WORDS, chat_option, target_option
 from engine.cli.options import command as make_command
 from engine.errors import LayerstepError
 
@@ -14,24 +15,33 @@ APP = "tui.start"
 """The app, by name: it stands on the engine and not the other way round, so nothing here imports it."""
 
 
-def open_app(prompt: str | None, model: str | None, address: str | None, file: str | None) -> int:
+def open_app(
+    prompt: str | None,
+    model: str | None,
+    address: str | None,
+    file: str | None,
+    chat: bool = False,
+    target: str | None = None,
+) -> int:
     """Start the app and wait for it; its exit code. Raises LayerstepError where it is not installed."""
     try:
         run = import_module(APP).run
     except ModuleNotFoundError as error:
         raise LayerstepError(f"the app cannot start without {error.name}; install layerstep again") from None
-    return int(run(prompt=prompt, model=model, address=address, file=file))
+    return int(run(prompt=prompt, model=model, address=address, file=file, chat=chat, target=target))
 
 
 @make_command(name="layerstep", help="Open the app on PROMPT. Without one it opens on a sample prompt.")
 @click.argument("prompt", required=False)
-@click.option("--model", metavar="M", help="A sample's name or a model folder.  [default: modern]")
+@click.option("--model", metavar="M", help=f"{MODEL_WORDS}.  [default: modern]")
 @click.option("--at", "address", metavar="ADDRESS", help="Where to start, e.g. blocks.2.attn.pattern[h=3,q=8].")
-def command(prompt: str | None, model: str | None, address: str | None) -> int:
+@chat_option
+@target_option
+def command(prompt: str | None, model: str | None, address: str | None, chat: bool, target: str | None) -> int:
     check_address(address)
     if prompt == "-":  # the app reads a pipe by itself
         prompt = None
-    return open_app(prompt, model, address, None)
+    return open_app(prompt, model, address, None, chat, target)
 
 
 def check_address(address: str | None) -> None:

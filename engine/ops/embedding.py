@@ -94,7 +94,7 @@ class TokenType(Op):
     def run(
         self, info: PassInfo, tokens: Int[Tensor, "batch pos"], weight: Float[Tensor, "types d_model"]
     ) -> Float[Tensor, "batch pos d_model"]:
-        return weight[0].expand(*tokens.shape, -1).contiguous()
+        return weight[0].repeat(*tokens.shape, 1)
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 0

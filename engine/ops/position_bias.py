@@ -93,7 +93,7 @@ class AddBias(Op):
 
 @dataclass(frozen=True, slots=True)
 class RelativeBias(Op):
-    """bias = W_rel[bucket(key − query)], a learned number for each head and range of distances. (Raffel et al. 2019, T5)
+    """bias = W_rel[bucket(key − query)]: a learned number per head and range of distances. (Raffel et al. 2019, T5)
 
     Half of the ``buckets`` are single distances, the other half ranges that grow with the logarithm up to ``distance``,
     and all farther ones share the last. ``both_ways`` gives keys before and after the query buckets of their own.
@@ -106,8 +106,8 @@ class RelativeBias(Op):
         "Relative position bias",
         "bias = W_rel[bucket(key − query)]",
         r"B_{ij} = W_{\mathrm{rel}}[\mathrm{bucket}(j - i)]",
-        "No position is added to the embedding. Instead every head has learned a number for each distance between query "
-        "and key, near ones one by one and far ones in ranges; all layers share it.",
+        "No position is added to the embedding. Instead every head has learned a number for each distance between "
+        "query and key, near ones one by one and far ones in ranges; all layers share it.",
     )
 
     def run(

@@ -39,12 +39,13 @@ def single_head() -> Program:
     project = {
         name: ProjectToHeads(role, HEAD_DIM) for name, role in zip("qkv", ("query", "key", "value"), strict=True)
     }
+    attention = Attention(Scale(HEAD_DIM), Mask(causal=False))
     steps = (
         *(Step(Site(name, heads), op, ("x",), (f"{name}.weight",)) for name, op in project.items()),
         Step(Site("scores", cells), Scores(), ("q", "k"), on_path=False),
         Step(Site("scaled", cells), Scale(HEAD_DIM), ("scores",), on_path=False),
         Step(Site("pattern", cells), Softmax(), ("scaled",), on_path=False),
-        Step(Site("z", heads), Attention(Scale(HEAD_DIM), Mask(causal=False)), ("q", "k", "v", "positions", "positions")),
+        Step(Site("z", heads), attention, ("q", "k", "v", "positions", "positions")),
     )
     return Program(inputs, steps, {f"{name}.weight": (HEAD_DIM, EMBED_DIM) for name in project})
 

@@ -63,7 +63,7 @@ def llama(
     """Llama: RoPE, pre-norm RMSNorm, GQA, SwiGLU, no biases, tied."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from engine.checkpoints.llama import tensor_name
+    from engine.checkpoints.families.llama import FAMILY
 
     theirs = _quiet(
         LlamaForCausalLM,
@@ -81,7 +81,7 @@ def llama(
     from engine import build_program
 
     state = theirs.state_dict()
-    weights = {param: state[tensor_name(param)] for param in build_program(config).params}
+    weights = {param: state[FAMILY.source(param, config).name] for param in build_program(config).params}
     return Pair(config.name, theirs, Model.from_weights(config, weights))
 
 

@@ -50,7 +50,7 @@ def test_the_app_gets_model_address_and_file(call: Call, opened, tmp_path):
     file.touch()
     assert call("hi", "--model", "m", "--at", "blocks.0.attn.q[h=1]").code == 0
     assert call("open", file, "--at", "logits").code == 0
-    assert opened == [("hi", "m", "blocks.0.attn.q[h=1]", None), (None, None, "logits", str(file))]
+    assert opened == [("hi", "m", "blocks.0.attn.q[h=1]", None, False, None), (None, None, "logits", str(file))]
 
 
 @pytest.mark.parametrize("args", [["hi", "--at", "a b"], ["open", "not/there"], ["open", "."]])

@@ -369,7 +369,8 @@ def test_attention_against_einsum(kv_heads, group, d, past, new, pads, causal, k
     pads = min(pads, keys)
     places = positions([-1] * pads + list(range(keys - pads)), list(range(keys)))
     allowed = attention_mask(places[:, past:], places, causal=causal)
-    z = Attention(Scale(d), Mask(causal)).run(info(dtype, dense=False, kernel=kernel), q, k, v, places[:, past:], places)
+    op = Attention(Scale(d), Mask(causal))
+    z = op.run(info(dtype, dense=False, kernel=kernel), q, k, v, places[:, past:], places)
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}[dtype]
     assert z.shape == q.shape
     assert z.dtype is dtype
@@ -467,7 +468,8 @@ def test_nan_in_gives_nan_out(kernel):
     q[0, 1] = NAN
     places = positions([0, 1, 2])
     for dense in (True, False):
-        z = Attention(Scale(4), Mask(True)).run(info(torch.float32, dense=dense, kernel=kernel), q, k, v, places, places)
+        op = Attention(Scale(4), Mask(True))
+        z = op.run(info(torch.float32, dense=dense, kernel=kernel), q, k, v, places, places)
         assert z[0, 1].isnan().all()
         assert z[0, [0, 2]].isfinite().all()
     pattern = cells(q, k, places, places)["pattern"]
@@ -502,7 +504,8 @@ def test_flops_by_hand():
     assert Add().flops(stream * 2, [], x) == 2 * 3 * 8
     assert Carry().flops(stream, [], x) == 0
     # q kᵀ and p v: 2 · d each per cell, and about 4 for the softmax.
-    assert Attention(Scale(5), Mask(True)).flops([(2, 3, 4, 5), (2, 7, 2, 5)], [], (2, 3, 4, 5)) == (2 * 3 * 4 * 7) * (4 * 5 + 4)
+    attention = Attention(Scale(5), Mask(True))
+    assert attention.flops([(2, 3, 4, 5), (2, 7, 2, 5)], [], (2, 3, 4, 5)) == (2 * 3 * 4 * 7) * (4 * 5 + 4)
 
 
 def test_cost_counts_every_tensor_once():

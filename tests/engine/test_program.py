@@ -305,8 +305,10 @@ def test_every_site_has_the_shape_that_was_planned(config, batch, n, seed):
         ({"norm_eps": -1.0}, "norm_eps"),
         ({"norm_eps": float("nan")}, "norm_eps"),
         ({"norm_eps": float("inf")}, "norm_eps"),
-        *(({"positions": "rotary", "rotary": Rotary(theta=theta)}, "rotary_theta")
-          for theta in (0.0, float("nan"), float("inf"), 10**400)),
+        *(
+            ({"positions": "rotary", "rotary": Rotary(theta=theta)}, "rotary_theta")
+            for theta in (0.0, float("nan"), float("inf"), 10**400)
+        ),
         ({"rotary": Rotary()}, "positions are none, but rotary is given"),
         ({"positions": "rotary", "rotary": Rotary(dims=3)}, "d_head is 6 and rotary dims 3"),
         ({"positions": "rotary", "rotary": Rotary(dims=8)}, "d_head is 6 and rotary dims 8"),

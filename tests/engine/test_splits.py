@@ -14,6 +14,7 @@ from engine.errors import PromptError
 from engine.tokenizer import Tokenizer
 
 EXACT = 1e-12
+UNSEEN = ("scores", "scaled", "capped", "biased", "position_bias")
 
 
 def in_passes(model: Model, ids: list[int], cuts: list[int], **options) -> Trace:
@@ -31,7 +32,7 @@ def assert_same(split: Trace, whole: Trace) -> None:
     for site in whole.program.sites:
         assert split.shape(site.name) == tuple(split[site.name].shape) == whole.shape(site.name)
         if "past" not in site.axes:  # over all passes there is none
-            if site.name.rsplit(".")[-1] in ("scores", "scaled", "capped", "biased", "position_bias"):  # a pass has no scores for keys to come
+            if site.name.rsplit(".")[-1] in UNSEEN:  # a pass has no scores for keys to come
                 seen = split[site.name].isfinite()
                 assert gap(split[site.name][seen], whole[site.name][seen]) <= EXACT
                 assert seen[..., -1, :].all()

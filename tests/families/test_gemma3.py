@@ -82,10 +82,11 @@ def gemma3s(draw: st.DrawFn) -> Gemma3TextConfig:
     positions=st.sampled_from([None, None, range(12, 21), range(4096, 4105)]),
 )
 def test_gemma3(config, seed, dtype, positions):
+    # norms after sub-layers bring their rounding to full size
     check_family(config, seed=seed, dtype=dtype, positions=positions)
 
 
-@settings(max_examples=20)
+@settings(max_examples=40)
 @given(config=gemma3s(), window=st.integers(1, 8), seed=st.integers(0, 2**16))
 def test_looking_both_ways(config, window, seed):
     """EmbeddingGemma's stack: no causal mask, and half of the window on each side."""

@@ -110,6 +110,7 @@ class FakeEngine:
         self.summary = {
             "model": display((params.get("model") or "modern") + bad), "file": params.get("file"), "prompt": prompt,
             "device": "cpu", "dtype": "float32", "kernel": "flash", "notices": ["notice [/]" + bad] if self.hostile else [],
+            "report": ["cast 38 tensors from float16 to float32", "ignored x.inv_freq" + bad],
             "config": {"n_layers": self.layers, "n_heads": self.heads, "n_kv_heads": self.kv, "norm": "rms",
                        "positions": "rotary", "n_ctx": 256, **self.d},
             "tokens": [[self._token(i, text) for i, text in enumerate(self.tokens)]],

@@ -212,7 +212,7 @@ async def test_a_trace_without_logits_is_walked_too(monkeypatch: pytest.MonkeyPa
 async def test_words_without_room_end_with_an_ellipsis() -> None:
     async with running(size=(80, 24)) as (app, pilot):
         await go(app, pilot, "tokens")
-        assert any("special, by token…" in line for line in text_of(app))
+        assert any("added by tokenize…" in line for line in text_of(app))
         await pilot.press("question_mark")
         await settled(pilot)
         assert any(re.search(r"The token before \(in the.*… ", line) for line in text_of(app))

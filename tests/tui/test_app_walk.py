@@ -9,6 +9,7 @@ from fake_engine import FakeEngine
 from helpers import go, main_of, picture, running, settled, text_of, until
 
 from tui.actions import ACTIONS, BY_ID, GROUPS, bindings
+from tui.screens.about import AboutScreen
 from tui.screens.ask import AskScreen
 from tui.screens.finder import FinderScreen
 from tui.screens.help import HelpScreen
@@ -457,3 +458,14 @@ async def test_theme_and_quit_keys() -> None:
     async with running() as (app, pilot):
         await pilot.press("p", "ctrl+c")  # from a dialog too
         assert app._exit
+
+
+async def test_what_loading_the_weights_did_can_be_read() -> None:
+    async with running() as (app, pilot):
+        await pilot.press("a")
+        await pilot.pause()
+        text = "\n".join(text_of(app))
+        assert "cast 38 tensors from float16 to float32" in text
+        assert "n_heads" in text
+        await pilot.press("a")
+        assert not isinstance(app.screen, AboutScreen)

@@ -57,13 +57,23 @@ class Asking(_Base):
     def do_trace_prompt(self) -> None:
         from tui.screens.ask import AskScreen
 
-        value = self.trace.prompt if self.trace else self.request.get("prompt", "")
+        value = self._prompt()
         model = self.trace.model if self.trace else self.request.get("model", "modern")
         self.app.push_screen(AskScreen("new prompt", f"for the model {model}", value), self._prompted)
 
     def _prompted(self, prompt: str | None) -> None:
         if prompt is not None:
-            self.open(self._model() | {"prompt": prompt})
+            self.open(self._model() | self._chat() | {"prompt": prompt})
+
+    def _prompt(self) -> str:
+        """What was typed last; of a chat the trace has only what the template made of it."""
+        if self.trace and not self.request.get("chat"):
+            return self.trace.prompt
+        return str(self.request.get("prompt", ""))
+
+    def _chat(self) -> dict[str, str]:
+        """A chat stays one when the prompt or the model is another."""
+        return {"chat": "yes"} if self.request.get("chat") else {}
 
     def _model(self) -> dict[str, str]:
         return (
@@ -111,8 +121,7 @@ class Asking(_Base):
 
     def _model_chosen(self, choice: Choice | None) -> None:
         if choice is not None:
-            prompt = self.trace.prompt if self.trace else self.request.get("prompt", "")
-            self.open({"model": choice.value, "prompt": prompt})
+            self.open({"model": choice.value, "prompt": self._prompt()} | self._chat())
 
     def do_trace_save(self) -> None:
         from tui.screens.ask import AskScreen
@@ -210,6 +219,12 @@ class Asking(_Base):
         from tui.screens.help import HelpScreen
 
         self.app.push_screen(HelpScreen())
+
+    def do_trace_about(self) -> None:
+        from tui.screens.about import AboutScreen
+
+        if self.trace is not None:
+            self.app.push_screen(AboutScreen(self.trace))
 
     def do_theme(self) -> None:
         dark = self.app.theme == "layerstep-dark"

@@ -171,7 +171,7 @@ class Fetching(_Base):
             self.show_all()
 
     def next_token(self) -> Ranking | None:
-        """What comes after the cursor's token; None while that is not here."""
+        """What comes after the cursor's token, or what an encoder would put there; None while that is not here."""
         if self.trace is None or self.cursor is None or "logits" not in self.trace.by_site:
             return Ranking()
         cursor = self.cursor

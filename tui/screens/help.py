@@ -16,7 +16,7 @@ from tui.text import fit
 from tui.widgets.lines import LineView, shortened
 
 MARKS = (
-    ("●", "a step on the path to the logits"),
+    ("●", "a step on the path to the outcome"),
     ("○", "a step that is computed when it is looked at, in float32"),
     ("◂ read", "what the chosen step reads"),
     ("·", "a masked cell: this query may not look there"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
-ROW_AXES = ("query", "pos", "kv_pos")
+ROW_AXES = ("query", "pos", "kv_pos", "src_query", "src")
 PACE = 1.2
 
 
@@ -192,8 +192,8 @@ class Walking(_Base):
         return next(iter(shown + rest), "")
 
     def go_to_token(self, pos: int) -> None:
-        _, cursor = self.here
-        self.move_to(replace(cursor, pos=pos))
+        trace, cursor = self.here
+        self.move_to(replace(cursor, src=pos) if cursor.token_axis(trace) == "src" else replace(cursor, pos=pos))
 
     def go_to_cell(self, row: int | None, col: int | None) -> None:
         """A cell of the picture was chosen."""

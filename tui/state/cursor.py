@@ -18,6 +18,9 @@ FIELD = {
     "query": "pos",
     "key": "key",
     "kv_pos": "key",
+    "src": "src",
+    "src_query": "src",
+    "src_key": "key",
     "head": "head",
     "d_vocab": "vocab",
 }
@@ -32,6 +35,7 @@ class Cursor:
     batch: int = 0
     head: int = 0
     pos: int = 0
+    src: int = 0
     key: int = 0
     dim: int = 0
     vocab: int = 0
@@ -42,6 +46,11 @@ class Cursor:
         step = trace.steps[self.step]
         wish = self.head // trace.heads_per_kv if axis == "kv_head" else getattr(self, FIELD.get(axis, "dim"))
         return int(max(0, min(wish, step.size(axis) - 1)))
+
+    def token_axis(self, trace: Trace) -> str:
+        """Which line of tokens the cursor's step is about: ``src``, what the encoder reads, or ``pos``."""
+        axes = trace.steps[self.step].axes if trace.steps else ()
+        return "src" if ("src" in axes or "src_query" in axes) and "pos" not in axes else "pos"
 
     def put(self, trace: Trace, axis: str, value: int) -> Cursor:
         """The same place with another index along an axis of the step; stays inside."""
@@ -75,9 +84,8 @@ class Cursor:
             return replace(self, step=next(step.index for step in trace.steps if step.block == target))
         places = trace.blocks
         target = places[max(0, min(places.index(here.block) + by, len(places) - 1))]
-        kind = here.site.split(".", 2)[2]
-        same = trace.by_site.get(f"blocks.{target}.{kind}") or next(s for s in trace.steps if s.block == target)
-        return replace(self, step=same.index)
+        there = [step for step in trace.steps if step.block == target]
+        return replace(self, step=next((step for step in there if step.inner == here.inner), there[0]).index)
 
     def address(self, trace: Trace) -> Address:
         """The place as an address, every axis of the step named."""
@@ -88,8 +96,8 @@ class Cursor:
 
 def start(trace: Trace) -> Cursor:
     """Where a fresh trace is looked at first: the first step, the last token."""
-    length = len(trace.tokens[0]) if trace.tokens else 0
-    return Cursor(pos=max(0, length - 1), key=max(0, length - 1))
+    last, last_src = (max(0, len(trace.line(0, axis)) - 1) for axis in ("pos", "src"))
+    return Cursor(pos=last, src=last_src, key=max(last, last_src))
 
 
 def goto(trace: Trace, cursor: Cursor, address: Address) -> Cursor:

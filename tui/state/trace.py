@@ -7,10 +7,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from engine.sites import within_block
+
+SOURCE_AXES = ("src", "src_query", "src_key")
+"""The axes that run over what an encoder beside a decoder has read."""
+
 PARTS = {
     "input": "input",
     "norm": "norm",
     "attention": "attention",
+    "cross-attention": "cross-attention",
     "mlp": "MLP",
     "residual": "residual",
     "output": "output",
@@ -40,6 +46,7 @@ class Step:
     label: str
     axes: tuple[str, ...]
     shape: tuple[int, ...]
+    block_name: str = ""
     on_path: bool = True
     kept: bool = True
     dtype: str = "float32"
@@ -59,13 +66,17 @@ class Step:
         """What the step is called inside its block: the engine's label, or the site's name where that says more."""
         if self.site.rsplit(".", 1)[-1] != self.label:
             return self.label
-        name = self.site if self.block is None else self.site.split(".", 2)[2]
-        return name.removeprefix("attn.").removeprefix("mlp.")
+        return self.inner.removeprefix("attn.").removeprefix("cross_attn.").removeprefix("mlp.")
+
+    @property
+    def inner(self) -> str:
+        """The site's name inside its block."""
+        return within_block(self.site)
 
     @property
     def where(self) -> str:
         """``block 2 · attention · pattern``"""
-        place = [f"block {self.block}"] if self.block is not None else []
+        place = [self.block_name or f"block {self.block}"] if self.block is not None else []
         part = PARTS.get(self.part, self.part)
         return " · ".join([*place, *([part] if part and part != self.name else []), self.name])
 
@@ -81,8 +92,11 @@ class Trace:
     dtype: str = ""
     kernel: str = ""
     notices: tuple[str, ...] = ()
+    report: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
+    predicts: str | None = "next token"
     tokens: tuple[tuple[Token, ...], ...] = ()
+    source_tokens: tuple[tuple[Token, ...], ...] = ()
     steps: tuple[Step, ...] = ()
     passes: tuple[tuple[int, int], ...] = ((0, 0),)
     run: int = 0
@@ -90,7 +104,6 @@ class Trace:
     @classmethod
     def read(cls, summary: Mapping[str, Any], run: int = 0) -> Trace:
         """From the engine's summary. What is missing there is left empty, never guessed."""
-        known = Token.__dataclass_fields__
         return cls(
             model=str(summary.get("model") or ""),
             prompt=str(summary.get("prompt") or ""),
@@ -99,11 +112,11 @@ class Trace:
             dtype=str(summary.get("dtype") or ""),
             kernel=str(summary.get("kernel") or ""),
             notices=tuple(str(notice) for notice in summary.get("notices") or ()),
+            report=tuple(str(line) for line in summary.get("report") or ()),
             config=dict(summary.get("config") or {}),
-            tokens=tuple(
-                tuple(Token(**{key: value for key, value in token.items() if key in known}) for token in row)
-                for row in summary.get("tokens") or ()
-            ),
+            predicts=summary.get("predicts", "next token"),
+            tokens=_tokens(summary.get("tokens")),
+            source_tokens=_tokens(summary.get("source_tokens")),
             steps=tuple(_step(index, entry) for index, entry in enumerate(summary.get("steps") or ())),
             passes=tuple((int(p["start"]), int(p["length"])) for p in summary.get("passes") or ()) or ((0, 0),),
             run=run,
@@ -125,10 +138,24 @@ class Trace:
         heads, kv = int(self.config.get("n_heads") or 1), int(self.config.get("n_kv_heads") or 0)
         return max(1, heads // kv) if kv else 1
 
-    def label(self, batch: int, pos: int) -> str:
+    def line(self, batch: int, axis: str = "pos") -> tuple[Token, ...]:
+        """The tokens of one row of the batch that an axis runs over: the prompt's, or what the encoder has read."""
+        rows = self.source_tokens if axis in SOURCE_AXES else self.tokens
+        return rows[batch] if 0 <= batch < len(rows) else ()
+
+    def label(self, batch: int, pos: int, axis: str = "pos") -> str:
         """The label of a token; its position where there is none."""
-        row = self.tokens[batch] if 0 <= batch < len(self.tokens) else ()
+        row = self.line(batch, axis)
         return row[pos].label if 0 <= pos < len(row) else str(pos)
+
+
+def _tokens(rows: Any) -> tuple[tuple[Token, ...], ...]:
+    known = Token.__dataclass_fields__
+
+    def read(entry: Mapping[str, Any]) -> Token:
+        return Token(**{key: value for key, value in entry.items() if key in known})
+
+    return tuple(tuple(map(read, row)) for row in rows or ())
 
 
 def _step(index: int, entry: Mapping[str, Any]) -> Step:

@@ -33,7 +33,8 @@ def rows_of(trace: Trace, open_block: int | None) -> tuple[Row, ...]:
             last_part = step.part
         else:
             if step.block != last_block:
-                rows.append(Row(step.index, f"block {step.block}", heading=True, open=step.block == open_block))
+                name = step.block_name or f"block {step.block}"
+                rows.append(Row(step.index, name, heading=True, open=step.block == open_block))
                 last_part = ""
             if step.block == open_block:
                 part = PARTS.get(step.part, step.part) if step.part != last_part else ""

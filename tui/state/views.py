@@ -12,9 +12,9 @@ from engine.sites import LETTERS, Address, Index, Span
 from tui.state.block import Stats
 from tui.state.cursor import Cursor
 from tui.state.numbers import exact
-from tui.state.trace import Step, Trace
+from tui.state.trace import SOURCE_AXES, Step, Trace
 
-TOKEN_AXES = ("query", "key", "pos", "kv_pos")
+TOKEN_AXES = ("query", "key", "pos", "kv_pos", *SOURCE_AXES)
 HEAD_AXES = ("head", "kv_head")
 
 
@@ -40,8 +40,10 @@ def views_of(step: Step) -> tuple[View, ...]:
     axes = [axis for axis in step.axes if axis != "batch"]
     wide = [axis for axis in axes if step.size(axis) != 1 or axis in TOKEN_AXES]
     tokens = [axis for axis in axes if axis in TOKEN_AXES]
-    if "query" in axes and "key" in axes:
-        return (View("attention", "query", "key"), View("bars", "key"))
+    query = next((axis for axis in ("query", "src_query") if axis in axes), "")
+    key = next((axis for axis in ("key", "src_key") if axis in axes), "")
+    if query and key:
+        return (View("attention", query, key), View("bars", key))
     if axes and axes[-1] == "d_vocab":
         rows = tokens[0] if tokens else ""
         return (
@@ -105,7 +107,7 @@ class Plane:
 
     def label(self, axis: str, index: int) -> str:
         """What a row or column is called: the token where the axis runs over tokens, else its number."""
-        return self.trace.label(self.batch, index) if axis in TOKEN_AXES else str(index)
+        return self.trace.label(self.batch, index, axis) if axis in TOKEN_AXES else str(index)
 
     def zero_is_masked(self, stats: Stats) -> bool:
         """Whether a cell of exactly 0 is a masked one: so it is among attention weights."""

@@ -16,7 +16,7 @@ from tui.widgets.lines import LineView
 
 
 class PassTree(LineView, can_focus=True):
-    """● is on the path to the logits, ○ is computed when looked at; what the step reads is marked."""
+    """● is on the path to the outcome, ○ is computed when looked at; what the step reads is marked."""
 
     class Chosen(Message):
         """A step was chosen."""

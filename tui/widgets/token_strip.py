@@ -1,4 +1,4 @@
-"""The tokens of the prompt, the current one bracketed, and what comes next at it."""
+"""The tokens of the prompt, the current one bracketed, and what comes next at it, or what fits in its place."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class TokenStrip(LineView, can_focus=False):
         self._spots: list[tuple[int, int, int]] = []
 
     def show(self, trace: Trace | None, cursor: Cursor | None, following: Ranking | None) -> None:
-        """Draw the cursor's row of the batch; ``following`` ranks the next token, None while unknown."""
-        if (trace, following) != (self.trace, self._next) or _place(cursor) != _place(self._cursor):
+        """Draw the cursor's row of the batch; ``following`` ranks what is predicted there, None while unknown."""
+        if (trace, following) != (self.trace, self._next) or _place(trace, cursor) != _place(self.trace, self._cursor):
             self.trace, self._cursor, self._next = trace, cursor, following
             self.forget()
 
@@ -58,10 +58,11 @@ class TokenStrip(LineView, can_focus=False):
         assert self.trace is not None
         assert self._cursor is not None
         batch, inks = self._cursor.batch, self.inks
-        row = self.trace.tokens[batch] if batch < len(self.trace.tokens) else ()
+        axis = self._cursor.token_axis(self.trace)
+        row = self.trace.line(batch, axis)
         if not row or width < 4:
             return []
-        here = min(self._cursor.pos, len(row) - 1)
+        here = min(self._cursor.src if axis == "src" else self._cursor.pos, len(row) - 1)
         sizes: dict[int, int] = {}
         first = last = here
         used = (size := self._cells_of(here)) + 4
@@ -100,17 +101,23 @@ class TokenStrip(LineView, can_focus=False):
     def _cells_of(self, pos: int) -> int:
         assert self.trace is not None
         assert self._cursor is not None
-        return max(1, min(cells(self.trace.tokens[self._cursor.batch][pos].label), LONGEST_TOKEN))
+        line = self.trace.line(self._cursor.batch, self._cursor.token_axis(self.trace))
+        return max(1, min(cells(line[pos].label), LONGEST_TOKEN))
 
     def _candidates(self, width: int) -> list[Segment]:
         inks = self.inks
-        segments, used = [Segment(" →  ", inks.primary)], 4
+        predicts = self.trace.predicts if self.trace else None
+        if self.trace is not None and predicts is None:
+            kind = "no output head" if self.trace.config.get("causal") else "encoder"
+            return [Segment(fit(f" {kind}: no next token", width), inks.muted)]
+        arrow = " →  " if predicts == "next token" else " here:  "
+        segments, used = [Segment(arrow, inks.primary)], len(arrow)
         if self._next is None:
             return [*segments, Segment("…", inks.faint)]
         if self._next.nonfinite:
-            return [*segments, Segment(fit("not finite: no next token", width - 4), inks.error)]
+            return [*segments, Segment(fit(f"not finite: no {predicts}", width - used), inks.error)]
         for row in self._next.rows:
-            if row.prob < 0.005 and used > 4:
+            if row.prob < 0.005 and used > len(arrow):
                 break
             label = fit(row.label, min(cells(row.label), LONGEST_TOKEN))
             number = f" {row.prob:.2f}   "
@@ -128,5 +135,5 @@ class TokenStrip(LineView, can_focus=False):
                 self.post_message(self.Picked(pos))
 
 
-def _place(cursor: Cursor | None) -> tuple[int, int] | None:
-    return (cursor.batch, cursor.pos) if cursor else None
+def _place(trace: Trace | None, cursor: Cursor | None) -> tuple[int, int, int, str] | None:
+    return (cursor.batch, cursor.pos, cursor.src, cursor.token_axis(trace)) if trace and cursor else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 from textual.strip import Strip
 
+from engine.text import ORIGIN_WORDS
 from tui.state.trace import Token
 from tui.text import cells, fit, right
 from tui.widgets.lines import shortened
@@ -18,7 +19,7 @@ class TokenTable(RowsView):
 
     def measure(self) -> None:
         super().measure()
-        row = self.plane.trace.tokens[self.plane.batch][:200] if self.plane and self.plane.trace.tokens else ()
+        row = self.plane.trace.line(self.plane.batch, self.plane.view.rows)[:200] if self.plane else ()
         widest = max((cells(_note(token)) for token in row), default=0)
         self._note_width = widest + 2 if widest else 0
 
@@ -40,12 +41,11 @@ class TokenTable(RowsView):
     @property
     def _is_ids(self) -> bool:
         """Whether the values are the ids themselves."""
-        return self.plane is not None and self.plane.step.site == "tokens"
+        return self.plane is not None and self.plane.step.site in ("tokens", "source_tokens")
 
     def _line(self, row: int) -> list[Segment]:
         assert self.plane is not None
-        tokens, batch = self.plane.trace.tokens, self.plane.batch
-        line = tokens[batch] if batch < len(tokens) else ()
+        line = self.plane.trace.line(self.plane.batch, self.plane.view.rows)
         token = line[row] if row < len(line) else Token(-1, "")
         here, value, inks = row == self.cell[0], self.value(row), self.inks
         text, quiet = (inks.cursor, inks.cursor_muted) if here else (inks.text, inks.muted)
@@ -61,11 +61,8 @@ class TokenTable(RowsView):
 
 
 def _note(token: Token) -> str:
-    notes = []
-    if token.special:
-        notes.append("special")
-    if token.origin and token.origin != "text":
-        notes.append(f"by {token.origin}" if token.origin in ("tokenizer", "template") else token.origin)
+    origin = ORIGIN_WORDS.get(token.origin, token.origin)
+    notes = [origin] if origin else ["special"] if token.special else []
     if token.group is not None:
         part, of = token.group if isinstance(token.group, list | tuple) else (token.group, None)
         notes.append(f"part {part} of {of}" if of else f"group {part}")

@@ -120,7 +120,7 @@ class WhyPane(LineView, can_focus=True):
             yield from self._checks(checks, width)
         if not step.on_path:
             yield _EMPTY
-            yield from _paragraph("○ not on the path to the logits: computed when it is looked at", inks.muted, width)
+            yield from _paragraph("○ not on the path to the outcome: computed when it is looked at", inks.muted, width)
 
     def _flow(self, trace: Trace, step: Step, width: int) -> Iterator[Line]:
         inks = self.inks

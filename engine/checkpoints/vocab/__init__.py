@@ -1,0 +1,1 @@
+"""Tokenizers as they lie in model folders, each built into one of Hugging Face's `tokenizers`."""
