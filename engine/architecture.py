@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from math import sqrt
 
-from engine.config import LayerKind, ModelConfig
+from engine.config import ModelConfig
 from engine.ops.attention import Append, Attention, Mask, Scale, Scores, Sinks, SinkSoftmax, SoftCap, Softmax
 from engine.ops.base import Op, Shape
 from engine.ops.embedding import Embed, LearnedPositions, ScaleEmbedding, SinusoidalPositions, TokenType
@@ -20,7 +20,7 @@ from engine.ops.residual import Add, Carry, Clip, Multiply
 from engine.ops.rotary import RotaryTable, Rotate
 from engine.ops.unembed import Probabilities, Unembed
 from engine.program import Program, Step
-from engine.sites import ENCODER, Site
+from engine.sites import ENCODER, SOURCE_AXES, Site
 
 STREAM = ("batch", "pos", "d_model")
 NARROW = ("batch", "pos", "d_embed")
@@ -34,9 +34,9 @@ SOURCE_KV = ("batch", "src", "kv_head", "d_head")
 CROSS_CELLS = ("batch", "head", "query", "src_key")
 IN_ENCODER = {
     "tokens": "source_tokens", "positions": "source_positions", "key_positions": "source_positions",
-    "embed.weight": "embed.weight", "pos": "src", "query": "src_query", "key": "src_key",
+    "embed.weight": "embed.weight",
 }  # fmt: skip
-"""Names and axes of a decoder as they are in the encoder beside it; the others get its prefix, axes stay."""
+"""Names of a decoder as they are in the encoder beside it; all others get its prefix."""
 
 
 class _Builder:
@@ -73,7 +73,7 @@ class _Builder:
         self.params.update(params)
         name, reads = self.here(name), tuple(map(self.here, reads))
         if self.encoding:
-            axes = tuple(IN_ENCODER.get(axis, axis) for axis in axes)
+            axes = tuple(SOURCE_AXES.get(axis, axis) for axis in axes)
         self.steps.append(Step(Site(name, axes), op, reads, tuple(params), on_path))
         return name
 
@@ -179,12 +179,7 @@ class _Builder:
         k = self.projected("key", f"{at}.k", SOURCE_KV, c.kv_heads, self.memory)
         v = self.projected("value", f"{at}.v", SOURCE_KV, c.kv_heads, self.memory)
         places = ("positions", "source_positions")
-        scale, mask = Scale(c.d_head, c.attn_scale), Mask(causal=False)
-        scores = self.look(f"{at}.scores", CROSS_CELLS, Scores(), q, k)
-        scaled = self.look(f"{at}.scaled", CROSS_CELLS, scale, scores)
-        masked = self.look(f"{at}.masked", CROSS_CELLS, mask, scaled, *places)
-        self.look(f"{at}.pattern", CROSS_CELLS, Softmax(), masked)
-        z = self.step(f"{at}.z", HEADS, Attention(scale, mask), q, k, v, *places)
+        z = self.mixture(at, CROSS_CELLS, Scale(c.d_head, c.attn_scale), Mask(causal=False), (q, k, v), places)
         return self.from_heads(at, z, writes)
 
     def attention(self, layer: int, x: str, writes: str) -> str:
@@ -204,7 +199,11 @@ class _Builder:
             past_k, past_v = (self.given(f"{at}.past_{x}", "batch", "past", "kv_head", "d_head") for x in "kv")
             k = self.step(f"{at}.cache_k", CACHE, Append("keys"), past_k, k)
             v = self.step(f"{at}.cache_v", CACHE, Append("values"), past_v, v)
-        return self.from_heads(at, self.mixture(layer, kind, q, k, v), writes)
+        factor = 1 / sqrt(c.d_head) if c.attn_scale is None else c.attn_scale
+        scale = Scale(c.d_head, factor / (layer + 1) if c.attn_scale_by_layer else c.attn_scale)
+        places = ("positions", "key_positions")
+        z = self.mixture(at, CELLS, scale, Mask(self.causal, kind.window), (q, k, v), places, biased=True)
+        return self.from_heads(at, z, writes)
 
     def from_heads(self, at: str, z: str, writes: str) -> str:
         """What the heads found, mapped back to d_model; and, to look at, each head's share of it."""
@@ -221,28 +220,34 @@ class _Builder:
         y = self.step(name, axes, ProjectToHeads(role, c.d_head, biased=c.attn_bias), x, params=weights)
         return y if c.qkv_clip is None else self.step(f"{name}_clipped", axes, Clip(c.qkv_clip), y)
 
-    def mixture(self, layer: int, kind: LayerKind, q: str, k: str, v: str) -> str:
-        """Scores to pattern, off the path, and z, on it."""
-        c, at = self.c, f"blocks.{layer}.attn"
-        factor = 1 / sqrt(c.d_head) if c.attn_scale is None else c.attn_scale
-        scale = Scale(c.d_head, factor / (layer + 1) if c.attn_scale_by_layer else c.attn_scale)
-        places = ("positions", "key_positions")
-        mask = Mask(self.causal, kind.window)
-        bias = self.alibi() if c.positions == "alibi" else None
-        read_bias = (self.here("position_bias"),) if c.positions == "relative" else ()
+    def mixture(
+        self,
+        at: str,
+        cells: tuple[str, ...],
+        scale: Scale,
+        mask: Mask,
+        qkv: tuple[str, str, str],
+        places: tuple[str, str],
+        *,
+        biased: bool = False,
+    ) -> str:
+        """Scores to pattern, off the path, and z, on it. ``biased``: where positions are a bias, it is added here."""
+        c, (q, k, v) = self.c, qkv
+        made = self.alibi() if biased and c.positions == "alibi" else None
+        read = ("position_bias",) if biased and c.positions == "relative" else ()
         sinks: tuple[str, ...] = ()
         if c.attn_sinks:
             sinks = (self.step(f"{at}.sinks", ("head",), Sinks(), params={f"{at}.sinks": (c.n_heads,)}),)
-        scores = self.look(f"{at}.scores", CELLS, Scores(), q, k)
-        scores = self.look(f"{at}.scaled", CELLS, scale, scores)
+        scores = self.look(f"{at}.scores", cells, Scores(), q, k)
+        scores = self.look(f"{at}.scaled", cells, scale, scores)
         if c.attn_softcap is not None:
-            scores = self.look(f"{at}.capped", CELLS, SoftCap(c.attn_softcap), scores)
-        if bias is not None or read_bias:
-            scores = self.look(f"{at}.biased", CELLS, AddBias(), scores, "position_bias")
-        masked = self.look(f"{at}.masked", CELLS, mask, scores, *places)
-        self.look(f"{at}.pattern", CELLS, SinkSoftmax() if sinks else Softmax(), masked, *sinks)
-        op = Attention(scale, mask, bias, c.attn_softcap, c.attn_sinks, bool(read_bias))
-        return self.step(f"{at}.z", HEADS, op, q, k, v, *places, *sinks, *read_bias)
+            scores = self.look(f"{at}.capped", cells, SoftCap(c.attn_softcap), scores)
+        if made is not None or read:
+            scores = self.look(f"{at}.biased", cells, AddBias(), scores, "position_bias")
+        masked = self.look(f"{at}.masked", cells, mask, scores, *places)
+        self.look(f"{at}.pattern", cells, SinkSoftmax() if sinks else Softmax(), masked, *sinks)
+        op = Attention(scale, mask, made, c.attn_softcap, c.attn_sinks, bool(read))
+        return self.step(f"{at}.z", HEADS, op, q, k, v, *places, *sinks, *read)
 
     # -- FFN ---------------------------------------------------------------------------------------------------
 

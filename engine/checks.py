@@ -82,7 +82,8 @@ def _beside(trace: Readable, step: Step, *kind: type[Op]) -> Step:
 
 
 def _pattern(trace: Readable, step: Step, at: int) -> Iterator[Check]:
-    """Rows sum to 1 (with a sink at most; where nothing may be attended to, to 0); no weight lies where none may."""
+    """Rows sum to 1, with the sink's share where there is one (where nothing may be attended to, to 0); no weight lies
+    where none may."""
     name, masked, sinks = step.site.name, _beside(trace, step, Mask), isinstance(step.op, SinkSoftmax)
     mask = masked.op
     assert isinstance(mask, Mask)
@@ -92,10 +93,14 @@ def _pattern(trace: Readable, step: Step, at: int) -> Iterator[Check]:
         pattern = trace.part(name, at, {step.site.axes[2]: (start, stop)})  # [batch head rows key]
         allowed = mask.allowed(positions[:, start:stop], keys)[:, None]  # [batch 1 rows key]
         sums, ought = pattern.sum(-1), allowed.any(-1).to(pattern.dtype).expand(pattern.shape[:3])  # [batch head rows]
-        worst = _larger(worst, _gap(sums.maximum(ought) if sinks else sums, ought))
+        if sinks:
+            scores = trace.part(masked.site.name, at, {step.site.axes[2]: (start, stop)}).logsumexp(-1)
+            sink = trace.site(step.reads[1], at).to(scores.dtype)[:, None]  # [head 1]
+            sums, ought = sums + torch.sigmoid(sink - scores), torch.ones_like(sums)  # sigmoid: the sink's share
+        worst = _larger(worst, _gap(sums, ought))
         hidden = _larger(hidden, float(pattern.masked_fill(allowed, 0).abs().max()) if pattern.numel() else 0.0)
         eps = torch.finfo(pattern.dtype).eps
-    said = "rows sum to at most 1" if sinks else "rows sum to 1"
+    said = "rows and the sink sum to 1" if sinks else "rows sum to 1"
     yield Check(said, name, at, worst, eps * (8 + keys.shape[1] ** 0.5))
     yield Check("nothing where none may attend", name, at, hidden, 0.0)
 
@@ -113,7 +118,7 @@ def _mixture(trace: Readable, step: Step, at: int) -> Check:
     # z and, in some kernels, the weights are rounded to its dtype; scores of this size lose the rest.
     assert isinstance(step.op, Attention)
     q, k = (float(trace.site(read, at).double().norm(dim=-1).max()) for read in step.reads[:2])
-    bias = 0.0 if step.op.bias is None else max(step.op.bias.slopes) * v.shape[2]
+    bias = 0.0 if step.op.bias is None else max(step.op.bias.slopes) * abs(step.op.bias.scale) * v.shape[2]
     if step.op.biased:
         bias = float(trace.site(step.reads[-1], at).abs().max())
     rounding = 2 * _eps(z) + _eps(v) * (8 + q * k * step.op.scale.factor + bias)

@@ -23,6 +23,9 @@ Routing = Literal["softmax", "softmax of the chosen"]
 Head = Literal["unembed", "transform", "none"]
 Pooling = Literal["none", "cls", "mean", "max", "last"]
 
+MOST_LAYERS, MOST_KINDS, MOST_EXPERTS, MOST_POOL_LAYERS = 1024, 16, 2**15, 8
+"""More than any model has; a config is read before anything is allocated, and must not itself take long or much."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotary:
@@ -194,23 +197,59 @@ class ModelConfig:
             fill(self, "rotary", Rotary())
         for key in ("d_vocab", "d_model", "n_heads", "n_kv_heads", "d_head", "d_mlp", "n_ctx"):
             self._within(key, getattr(self, key), 1, 2**31)
-        self._within("n_layers", self.n_layers, 1, 4096)
+        self._within("n_layers", self.n_layers, 1, MOST_LAYERS)
+        self._within("n_heads", self.n_heads, 1, 2**16)
         self._check_numbers()
         self._check_positions()
         if self.encoder_layers is not None:
-            self._within("encoder_layers", self.encoder_layers, 1, 4096)
-            start = -1 if self.decoder_start_token_id is None else self.decoder_start_token_id
-            self._within("decoder_start_token_id", start, 0, self.d_vocab - 1)
-            if not self.causal or self.head == "none" or self.layer_kinds:
-                raise self._refusal("an encoder-decoder needs a causal decoder with an output head and like layers")
+            self._check_encoder(self.encoder_layers)
+        self._check_combinations()
         if self.n_heads % self.kv_heads:
             raise self._refusal(f"n_heads {self.n_heads} is no multiple of n_kv_heads {self.kv_heads}")
         if self.experts is not None:
             self._check_experts(self.experts)
+        self._check_pooling()
+
+    def _check_encoder(self, layers: int) -> None:
+        """What an encoder-decoder may be: T5's and Marian's traits, and no others, since no other is known to exist."""
+        self._within("encoder_layers", layers, 1, MOST_LAYERS)
+        start = -1 if self.decoder_start_token_id is None else self.decoder_start_token_id
+        self._within("decoder_start_token_id", start, 0, self.d_vocab - 1)
+        usual = {field.name: field.default for field in dataclasses.fields(self)}
+        for key in ("parallel", "causal", "head", "kinds", "window", "qk_norm", "qkv_clip", "attn_softcap",
+                    "attn_sinks", "attn_scale_by_layer", "experts", "pooling"):  # fmt: skip
+            if (value := getattr(self, key)) != usual[key]:
+                raise self._refusal(f"{key} {value!r} is not supported in an encoder-decoder")
+        if self.positions in ("rotary", "alibi"):
+            raise self._refusal(f"{self.positions} positions are not supported in an encoder-decoder")
+
+    def _check_combinations(self) -> None:
+        """Refuse what another trait would leave without effect."""
+        if self.parallel != "no" and self.norm_place in ("post", "output"):
+            raise self._refusal(f"a parallel block has its norms before it, but norm_place is {self.norm_place}")
+        if not self.first_norm and self.norm_place in ("post", "output"):
+            raise self._refusal(f"first_norm is about a norm before a block, but norm_place is {self.norm_place}")
+        for key, needs, kind in (
+            ("position_offset", "positions", "learned"),
+            ("relative_buckets", "positions", "relative"),
+            ("relative_distance", "positions", "relative"),
+        ):
+            if getattr(self, key) and getattr(self, needs) != kind:
+                raise self._refusal(f"{key} is for {kind} {needs}, but they are {getattr(self, needs)}")
+
+    def _check_pooling(self) -> None:
         if self.pooling != "none" and self.head != "none":
             raise self._refusal(f"pooling {self.pooling} makes one vector and needs head none, not {self.head}")
-        if not all(len(ends) == 2 and min(ends) >= 1 for ends in self.pool_layers):
-            raise self._refusal("pool_layers must be pairs of sizes, in and out")
+        if (self.pool_layers or self.pool_normalise) and self.pooling == "none":
+            raise self._refusal("pool_layers and pool_normalise need pooling")
+        width = self.d_model
+        if len(self.pool_layers) > MOST_POOL_LAYERS:
+            raise self._refusal(f"pool_layers are {len(self.pool_layers)}; at most {MOST_POOL_LAYERS} are supported")
+        for ends in self.pool_layers:
+            if len(ends) != 2 or ends[0] != width:
+                raise self._refusal(f"pool_layers must be pairs of sizes, in and out, the next in being {width}")
+            width = ends[1]
+            self._within("pool_layers", width, 1, 2**31)
 
     def _check_numbers(self) -> None:
         tiny, huge = 1e-30, 1e30  # what float32 can work with
@@ -230,12 +269,14 @@ class ModelConfig:
 
     def _check_positions(self) -> None:
         names = [kind.name for kind in self.kinds]
-        if len(set(names)) != len(names) or not all(name.isidentifier() for name in names):
+        if len(names) > MOST_KINDS:
+            raise self._refusal(f"kinds are {len(names)}; at most {MOST_KINDS} are supported")
+        if len(set(names)) != len(names) or not all(name.isascii() and name.isidentifier() for name in names):
             raise self._refusal("kinds must have names of their own, each a plain word")
-        if unknown := [name for name in self.layer_kinds if name not in names]:
-            raise self._refusal(f"layer_kinds names {unknown[0][:40]!r}, which is none of kinds")
         if bool(self.kinds) != bool(self.layer_kinds) or len(self.layer_kinds) not in (0, self.n_layers):
             raise self._refusal(f"layer_kinds must name a kind for each of the {self.n_layers} layers, and kinds them")
+        if unknown := [name for name in self.layer_kinds if name not in names]:
+            raise self._refusal(f"layer_kinds names {unknown[0][:40]!r}, which is none of kinds")
         if self.kinds and (self.rotary is not None or self.window is not None):
             raise self._refusal("rotary and window belong to kinds where there are kinds")
         for kind in self._all_kinds():
@@ -253,6 +294,10 @@ class ModelConfig:
             self._within("relative_distance", self.relative_distance, self.relative_buckets, 2**31)
         if len(self.alibi_slopes) != (self.n_heads if self.positions == "alibi" else 0):
             raise self._refusal(f"alibi_slopes must be one for each of {self.n_heads} heads with alibi, none without")
+        for slope in self.alibi_slopes:
+            self._within("alibi_slopes", slope, 1e-30, 1e30)
+        if self.qk_norm == "heads":  # a weight of its own for each head of each layer
+            self._within("n_heads of all layers", self.n_heads * self.n_layers, 1, 2**16)
 
     def _check_rotary(self, rotary: Rotary) -> None:
         dims = self.d_head if rotary.dims is None else rotary.dims
@@ -277,8 +322,9 @@ class ModelConfig:
                 self._within(f"rotary {key}", factor, 1e-30, 1e30)
 
     def _check_experts(self, experts: Experts) -> None:
-        self._within("experts n", experts.n, 1, 2**16)
-        self._within("experts of all layers", experts.n * self.n_layers, 1, 2**16)
+        self._within("experts n", experts.n, 1, MOST_EXPERTS)
+        self._within("experts of all layers", experts.n * self.n_layers, 1, MOST_EXPERTS)
+        self._within("experts dense_layers' number", len(experts.dense_layers), 0, self.n_layers)
         self._within("experts per_token", experts.per_token, 1, experts.n)
         self._within("experts d_expert", experts.d_expert, 1, 2**31)
         if experts.clamp is not None:

@@ -17,6 +17,7 @@ from engine.config import ModelConfig
 from engine.errors import TraceFileError
 from engine.model import DTYPES, Model, load_model
 from engine.ops.base import PassInfo
+from engine.ops.experts import ChooseExperts
 from engine.ops.kernels import CUDA_ONLY, KERNELS
 from engine.ops.mask import PADDING, is_dense
 from engine.program import Program
@@ -141,10 +142,16 @@ def _open_pass(
         is_dense(key_positions, 0) and is_dense(source_positions, 0),
         "auto" if kernel in CUDA_ONLY else kernel,
         {display(expect(name, str, f"{where}: ran")) for name in expect(entry["ran"], list, f"{where}: ran")},
-        extent=1 + max(map(max, key_positions)),
+        extents=tuple(1 + max(row) for row in key_positions),
     )
     given = {name: tensors[f"{name}@{at}"] for name in names if name in inputs}
     kept = _Named(tensors, {name: f"{name}@{at}" for name in names if name not in inputs})
+    for name in kept:  # numbers that pick a weight are looked at before they can
+        step = program.step(name)
+        if step is not None and isinstance(step.op, ChooseExperts):
+            assert config.experts is not None
+            if not _within(kept[name], 0, config.experts.n - 1):
+                raise TraceFileError(f"{where}: {display(name)} names an expert that is not there; record it again")
     return Pass(start, length, info, given, kept, expect(entry["seconds"], float, f"{where}: seconds"))
 
 
@@ -161,19 +168,25 @@ def _fits_together(
         return False
     if bool(sources) != (config.encoder_layers is not None):
         return False
+    last = config.n_ctx - 1 if config.positions == "learned" else 2**31
     for p in passes if sources else ():
-        told, places = [[token.id for token in row] for row in sources], p.given["source_positions"]
-        if p.given["source_tokens"].tolist() != told or not bool(((places >= PADDING) & (places < 2**31)).all()):
+        told, places = p.given["source_tokens"], p.given["source_positions"]
+        if not all(sources) or told.tolist() != [[token.id for token in row] for row in sources]:
+            return False
+        if not _within(told, 0, config.d_vocab - 1) or not _within(places, PADDING, last):
             return False
     ids = torch.cat([p.given["tokens"] for p in passes], dim=1)
     places = torch.cat([p.given["positions"] for p in passes], dim=1)
-    last = config.n_ctx - 1 if config.positions == "learned" else 2**31
     return (
         ids.tolist() == [[token.id for token in row] for row in tokens]
-        and bool(((ids >= 0) & (ids < config.d_vocab)).all())
-        and bool(((places >= PADDING) & (places <= last)).all())
+        and _within(ids, 0, config.d_vocab - 1)
+        and _within(places, PADDING, last)
         and torch.equal(passes[-1].given["key_positions"], places)
     )
+
+
+def _within(numbers: Tensor, least: int, most: int) -> bool:
+    return bool(((numbers >= least) & (numbers <= most)).all())
 
 
 class _Named(Mapping[str, Tensor]):

@@ -1,4 +1,4 @@
-"""Dataclasses from plain data and back: what a JSON file says, checked against the declared types, closed-world."""
+"""Dataclasses from plain data: what a JSON file says, checked against the declared types, closed-world."""
 
 from __future__ import annotations
 

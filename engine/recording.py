@@ -141,7 +141,8 @@ def _record(
         raise PromptError(f"max_memory must be a number of bytes, but is {display(repr(max_memory))[:80]}")
     start, length = before.length if before else 0, len(rows[0])
     if start <= model.config.n_ctx:  # else it was said before
-        notices += _check_length(model.config, max(start + length, len(source[0]) if source else 0))
+        said = _check_length(model.config, max(start + length, len(source[0]) if source else 0))
+        notices += [notice for notice in said if notice not in notices]
     sizes = model.config.axis_sizes(len(rows), length, start, len(source[0]) if _has_encoder(model) else 0)
     plan = plan_pass(model.program, sizes, model.dtype.itemsize, keep)
     if max_memory is not None or plan.peak > NEVER_REFUSED:
@@ -154,17 +155,19 @@ def _record(
     if _has_encoder(model):
         read = {name: before.passes[0].given[name] for name in SOURCE} if before else _source_inputs(model, source)
         given, dense = given | read, dense and not any(map(_has_padding, source))
-    extent = 1 + max(max(map(max, places)), before.passes[-1].info.extent - 1 if before else 0)
-    info = PassInfo(model.dtype, dense, kernel, extent=extent)
+    earlier_extents = before.passes[-1].info.extents if before else (0,) * len(rows)
+    extents = tuple(max(1 + max(row), extent) for row, extent in zip(places, earlier_extents, strict=True))
+    info = PassInfo(model.dtype, dense, kernel, extents=extents)
     if before is not None:
-        notices += [said for said in _check_angles(model.config, before, extent) if said not in notices]
+        notices += [said for said in _check_angles(model.config, before, extents) if said not in notices]
     old = before.passes if before else ()
     tokens = tuple((*old_row, *row) for old_row, row in zip(earlier, rows, strict=True))
     began = time.perf_counter()
     wanted = [name for name in plan.wanted if before is None or name not in model.program.once]
-    kept = run(model.program, model.weights, given | _past(model, before, len(rows)), wanted, info, watch)
+    past = _past(model, before, len(rows))
+    kept = run(model.program, model.weights, given | past, wanted, info, watch)
     new = Pass(start, length, info, given, kept, time.perf_counter() - began)
-    return Trace(
+    recorded = Trace(
         model.config,
         model.program,
         model.weights,
@@ -176,6 +179,9 @@ def _record(
         source=model.source,
         source_tokens=tuple(map(tuple, source)) if _has_encoder(model) else (),
     )
+    for name in past.keys() & model.program.once:  # else the next token would have the encoder run again
+        recorded.remember(name, 0, past[name])
+    return recorded
 
 
 def _has_encoder(model: Model) -> bool:
@@ -367,14 +373,14 @@ def _check_length(config: ModelConfig, length: int) -> list[str]:
     ]
 
 
-def _check_angles(config: ModelConfig, before: Trace, extent: int) -> list[str]:
+def _check_angles(config: ModelConfig, before: Trace, extents: Sequence[int]) -> list[str]:
     """Say that keys in the cache were turned by other angles than a pass as long as this would turn them by."""
-    earlier = before.passes[-1].info.extent
+    earlier = before.passes[-1].info.extents
     return [
         f"{config.name} turns by other angles beyond {rotary.original_n_ctx} positions ({SCALINGS[rotary.scaling]}), "
         "and the keys in the cache were turned before: one full pass would differ"
         for rotary in config.rotaries()
-        if regime(rotary, earlier) != regime(rotary, extent)
+        if any(regime(rotary, a) != regime(rotary, b) for a, b in zip(earlier, extents, strict=True))
     ]
 
 

@@ -71,6 +71,8 @@ Index = int | Span
 
 ENCODER = "encoder."
 """What the names of an encoder-decoder's encoder begin with."""
+SOURCE_AXES: Mapping[str, str] = {"pos": "src", "query": "src_query", "key": "src_key"}
+"""A decoder's axes -> the same in the encoder beside it."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(?:\.[A-Za-z_0-9]+)*")
 _ADDRESS = re.compile(r"(?P<site>[^\[\]@\s]+)(?:\[(?P<index>[^\[\]]*)\])?(?:@(?P<at>\d{1,9}))?", re.ASCII)

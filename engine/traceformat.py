@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from engine.errors import TraceFileError
 from engine.text import display
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_HEADER_BYTES: Final = 100_000_000
 """No safetensors reader opens a file whose header is longer."""
 

@@ -22,7 +22,7 @@ from engine.plan import human
 from engine.program import Program, Step
 from engine.runner import computing, run
 from engine.runtime import available_memory
-from engine.sites import Address, Span, normalise
+from engine.sites import ENCODER, SOURCE_AXES, Address, Span, normalise
 from engine.text import Token, tokens_to_json
 from engine.traceformat import ALIGN
 
@@ -211,7 +211,8 @@ class Trace:
         if source is not None or step is None:
             return _narrow(self.site(name, at), axes, window)
         sizes = self.sizes(at)
-        own = {axis: _aligned(axis, span, self.config) for axis, span in window.items() if axis in step.op.along}
+        along = _along(step)
+        own = {axis: _aligned(axis, span, self.config) for axis, span in window.items() if axis in along}
         own = {axis: span for axis, span in own.items() if span != (0, sizes[axis])}
         if not own:
             return _narrow(self._derive(name, at), axes, window)
@@ -221,7 +222,7 @@ class Trace:
                 at,
                 {
                     axis: span if axis != "kv_head" else _kv_heads(span, self.config)
-                    for axis, span in ((step.op.along[out][i], span) for out, span in own.items())
+                    for axis, span in ((along[out][i], span) for out, span in own.items())
                     if axis is not None
                 },
             )
@@ -300,7 +301,7 @@ class Trace:
         needed = dict.fromkeys(read for step, _ in schedule for read in step.reads if read in known)
         given = {read: _placed(self.site(read, at)) for read in needed}
         tensor = run(self.program, self.weights or {}, given, (name,), p.info.again())[name]
-        self._remember(name, at, tensor)
+        self.remember(name, at, tensor)
         return tensor
 
     def _derivable(self, at: int) -> set[str]:
@@ -325,7 +326,8 @@ class Trace:
                 "ask for a part of it, e.g. one head and some query rows [h=0,q=0:512]"
             )
 
-    def _remember(self, name: str, at: int, tensor: Tensor) -> None:
+    def remember(self, name: str, at: int, tensor: Tensor) -> None:
+        """Hold what was derived of a pass, as long as there is room."""
         if tensor.nbytes > DERIVED_BYTES:
             return
         self._derived[name, at] = tensor
@@ -462,6 +464,16 @@ def _narrow(tensor: Tensor, axes: tuple[str, ...], window: Window) -> Tensor:
     for axis, (start, stop) in window.items():
         tensor = tensor.narrow(axes.index(axis), start, stop - start)
     return tensor
+
+
+def _along(step: Step) -> Mapping[str, tuple[str | None, ...]]:
+    """``Op.along`` in the step's own axes: an encoder beside a decoder has names of its own for them."""
+    if not step.site.name.startswith(ENCODER):
+        return step.op.along
+    return {
+        SOURCE_AXES.get(axis, axis): tuple(read and SOURCE_AXES.get(read, read) for read in reads)
+        for axis, reads in step.op.along.items()
+    }
 
 
 def _aligned(axis: str, span: tuple[int, int], config: ModelConfig) -> tuple[int, int]:

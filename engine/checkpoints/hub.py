@@ -38,7 +38,7 @@ TOKENIZERS = (
 SMALL = (
     CONFIG, *TOKENIZERS, "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", "merges.txt", "target.spm", "chat_template.*", "additional_chat_templates/*", "modules.json",
-    "sentence_bert_config.json", "?_*/config.json", "?_Dense/model.safetensors", "?_Dense/model.safetensors",
+    "sentence_bert_config.json", "?_*/config.json", "?_Dense/model.safetensors", "tiktoken.model",
 )  # fmt: skip
 """All that is wanted beside the weights."""
 SAFETENSORS = r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"

@@ -39,8 +39,9 @@ class PassInfo:
     """What the host knows of a pass; no tensor, so that nothing waits for the device.
 
     ``dense``: no padding, and positions count up from the first key without a gap, so that "may attend" is decided
-    by lengths alone. ``extent``: one more than the largest position of any key. ``kernel``: the attention kernel that
-    is asked for. ``ran``: the kernels that ran, and ``choices``: which one for which shapes, noted by the attention op.
+    by lengths alone. ``extents``: for each row of the batch one more than its largest position. ``kernel``: the
+    attention kernel that is asked for. ``ran``: the kernels that ran, and ``choices``: which one for which shapes,
+    noted by the attention op.
     """
 
     dtype: torch.dtype
@@ -48,7 +49,7 @@ class PassInfo:
     kernel: str = "auto"
     ran: set[str] = field(default_factory=set)
     choices: dict[object, tuple[str, bool]] = field(default_factory=dict)
-    extent: int = 0
+    extents: tuple[int, ...] = ()
 
     def again(self) -> PassInfo:
         """For running steps of the pass once more: what ran then stays as it was noted."""

@@ -136,7 +136,7 @@ class LearnedPositions(Op):
 class SinusoidalPositions(Op):
     """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(the same). (Vaswani et al. 2017, section 3.5)
 
-    Computed in float32 and then rounded to the model's dtype. "halves": all sines first, then all cosines, as in the
+    Rounded to float32 and then to the model's dtype. "halves": all sines first, then all cosines, as in the
     paper's own code and in Marian.
     """
 
@@ -151,14 +151,16 @@ class SinusoidalPositions(Op):
     )
 
     def run(self, info: PassInfo, positions: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
-        even = torch.arange(0, self.d_model, 2, device=positions.device, dtype=torch.float32)  # [d_model / 2]
-        angle = positions.clamp(min=0).float()[..., None] / 10_000 ** (even / self.d_model)  # [batch pos d_model/2]
+        wide = torch.float32 if positions.device.type == "mps" else torch.float64  # at large positions it shows
+        even = torch.arange(0, self.d_model, 2, device=positions.device, dtype=wide)  # [d_model / 2]
+        angle = positions.clamp(min=0).to(wide)[..., None] / 10_000 ** (even / self.d_model)  # [batch pos d_model/2]
         if self.style == "halves":
-            return torch.cat((angle.sin(), angle.cos()), -1)[..., : self.d_model].to(info.dtype)  # [batch pos d_model]
+            table = torch.cat((angle.sin(), angle.cos()), -1)[..., : self.d_model]  # [batch pos d_model]
+            return table.float().to(info.dtype)
         table = angle.new_empty(*positions.shape, self.d_model)  # [batch pos d_model]
         table[..., 0::2] = angle.sin()
         table[..., 1::2] = angle.cos()[..., : self.d_model // 2]
-        return table.to(info.dtype)
+        return table.float().to(info.dtype)
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 2 * out[0] * out[1] * out[2]

@@ -118,11 +118,10 @@ class ExpertProject(Op):
         matrices, biases = weights[: self.experts], weights[self.experts :]
         if x.dim() == 3:
             x = x.unsqueeze(2).expand(*chosen.shape, -1)  # [batch pos choice d_in]
-        y = x.new_empty(*chosen.shape, matrices[0].shape[0])  # [batch pos choice d_out]
-        for e, matrix in enumerate(matrices):
+        y = x.new_zeros(*chosen.shape, matrices[0].shape[0])  # [batch pos choice d_out]
+        for e in chosen.unique().tolist():  # those that run; a GPU is waited for once
             mine = chosen == e  # [batch pos choice]
-            if x.is_cuda or bool(mine.any()):  # on a GPU asking would wait for it
-                y[mine] = linear(x[mine], matrix, biases[e] if biases else None)
+            y[mine] = linear(x[mine], matrices[e], biases[e] if biases else None)
         return y
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:

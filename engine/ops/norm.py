@@ -36,7 +36,8 @@ class LayerNorm(Op):
     def text(self) -> Text:
         w, b = (" · w" if self.weighted else ""), (" + b" if self.biased else "")
         latex = (r" \odot w" if self.weighted else "") + b
-        then = ", then scaled and shifted by learned numbers" if self.weighted else ""
+        shifted = " and shifted" if self.biased else ""
+        then = f", then scaled{shifted} by learned numbers" if self.weighted else ""
         return Text(
             "LayerNorm",
             f"y = (x − μ) / √(σ² + ε){w}{b}",

@@ -23,6 +23,7 @@ class Alibi(Op):
     """
 
     float32: ClassVar = True
+    hides: ClassVar = True
     slopes: tuple[float, ...]
     scale: float = 1.0
     rounded: bool = False
@@ -55,7 +56,8 @@ class Alibi(Op):
             by_key = (by_key.float() * self.scale).to(info.dtype).float()  # as the kernel gets it
             return by_key.expand(-1, -1, positions.shape[1], -1).contiguous()
         distance = (key_positions[:, None, :] - positions[:, :, None]).float()  # [batch query key]
-        return slopes * self.scale * distance[:, None]  # [batch head query key]
+        bias = slopes * self.scale * distance[:, None]  # [batch head query key]
+        return bias.to(info.dtype).float()  # as the kernel gets it
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
         scale = "" if self.scale == 1 else f", scale = {self.scale:.4g}"
@@ -102,6 +104,7 @@ class RelativeBias(Op):
     buckets: int
     distance: int
     both_ways: bool
+    hides: ClassVar = True
     TEXT: ClassVar[Text] = Text(
         "Relative position bias",
         "bias = W_rel[bucket(key − query)]",

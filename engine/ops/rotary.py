@@ -113,7 +113,10 @@ class RotaryTable(Op):
         )
 
     def run(self, info: PassInfo, positions: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_rot"]:
-        turn = inverse_frequencies(self.rotary, self.dims, info.extent, positions.device)  # [d_rot/2]
+        device, extents = positions.device, info.extents or (0,)
+        rows = [inverse_frequencies(self.rotary, self.dims, extent, device) for extent in extents]
+        alike = all(row is rows[0] for row in rows)
+        turn = rows[0] if alike else torch.stack(rows)[:, None]  # [d_rot/2] or [batch 1 d_rot/2]
         angle = positions.float()[..., None] * turn  # [batch pos d_rot/2]
         if self.function == "cos":
             first = second = angle.cos()

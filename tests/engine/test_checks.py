@@ -49,7 +49,7 @@ def test_good_traces_pass(tiny, name, dtype):
         assert not [check.text for check in checks if not check.ok]
         of = {check.name for check in checks}
         assert {
-            "rows sum to at most 1" if model.config.attn_sinks else "rows sum to 1",
+            "rows and the sink sum to 1" if model.config.attn_sinks else "rows sum to 1",
             "nothing where none may attend",
             "pattern @ v = z",
             "Σ heads (+ bias) = attn_out",

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import ARCHITECTURES, CLASSIC, GPT2, MODERN, configs, random_ids, random_model, tiny_config
+from tiny import ARCHITECTURES, CLASSIC, GPT2, MODERN, TRANSLATOR, configs, random_ids, random_model, tiny_config
 
 from engine import Program, Step, build_program, trace
 from engine.config import Experts, LayerKind, Rotary
@@ -316,13 +316,45 @@ def test_every_site_has_the_shape_that_was_planned(config, batch, n, seed):
         ({"positions": "rotary", "rotary": Rotary(scaling="longrope", original_n_ctx=8)}, "short_factors must be 3"),
         ({"positions": "alibi", "alibi_slopes": (1.0, 2.0)}, "one for each of 4 heads"),
         ({"window": 0}, "window is 0"),
-        ({"layer_kinds": ("full", "full")}, "names 'full', which is none of kinds"),
+        ({"layer_kinds": ("a", "b"), "kinds": (LayerKind(name="a"),)}, "names 'b', which is none of kinds"),
         ({"layer_kinds": ("a",), "kinds": (LayerKind(name="a"), LayerKind(name="a"))}, "names of their own"),
         ({"layer_kinds": ("full",) * 2, "kinds": (LayerKind(name="full"),), "window": 3}, "belong to kinds"),
         *(({"attn_softcap": cap}, "attn_softcap is") for cap in (0.0, -1.0, float("nan"))),
         *(({"logit_softcap": cap}, "logit_softcap is") for cap in (0.0, -1.0, float("nan"))),
         ({"experts": Experts(n=2, per_token=3, d_expert=4)}, "per_token is 3; it must be between 1 and 2"),
         ({"pooling": "mean"}, "needs head none"),
+        ({"n_layers": 1025}, "n_layers is 1025"),
+        ({"qk_norm": "heads", "n_heads": 2**16, "n_kv_heads": 1}, "n_heads of all layers is 131072"),
+        ({"experts": Experts(n=2**14 + 1, per_token=1, d_expert=4)}, "experts of all layers is 32770"),
+        ({"experts": Experts(n=2, per_token=1, d_expert=4, dense_layers=(0,) * 9)}, "dense_layers' number is 9"),
+        ({"kinds": tuple(LayerKind(name=f"a{i}") for i in range(17)), "layer_kinds": ("a0",)}, "at most 16"),
+        ({"kinds": (LayerKind(name="é"),), "layer_kinds": ("é",)}, "each a plain word"),
+        *(
+            ({"positions": "alibi", "alibi_slopes": (slope,) * 4}, "alibi_slopes is")
+            for slope in (0.0, -0.5, float("nan"), 10**400)
+        ),
+        ({"parallel": "one norm", "norm_place": "post"}, "has its norms before it, but norm_place is post"),
+        ({"first_norm": False, "norm_place": "output"}, "but norm_place is output"),
+        ({"position_offset": 2}, "position_offset is for learned positions"),
+        ({"relative_buckets": 8}, "relative_buckets is for relative positions"),
+        ({"pool_layers": ((20, 4),)}, "need pooling"),
+        ({"pooling": "cls", "head": "none", "pool_layers": ((20, 4), (5, 4))}, "the next in being 4"),
+        ({"pooling": "cls", "head": "none", "pool_layers": ((20, 20),) * 9}, "at most 8"),
+        *(
+            (TRANSLATOR | change, "not supported in an encoder-decoder")
+            for change in (
+                {"parallel": "one norm"},
+                {"causal": False},
+                {"attn_softcap": 2.0},
+                {"attn_sinks": True},
+                {"window": 3},
+                {"qk_norm": "head"},
+                {"experts": Experts(n=2, per_token=1, d_expert=4)},
+                {"attn_scale_by_layer": True},
+                {"positions": "rotary", "relative_buckets": 0, "relative_distance": 0},
+            )
+        ),
+        (TRANSLATOR | {"decoder_start_token_id": None}, "decoder_start_token_id is -1"),
     ],
 )
 def test_configs_that_cannot_be_are_refused(traits, message):

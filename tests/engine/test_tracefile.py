@@ -330,7 +330,14 @@ def test_a_trace_larger_than_memory_opens(path):
     if memory >= size:
         pytest.skip("this machine has a TiB of memory")
     row = {"dtype": "F32", "shape": [4], "data_offsets": [size - 16, size]}
-    ours = {"version": 1, "checksum": "0" * 8, "sums": "ecbb4b55", "data": size, "aliases": {}, "header": {}}
+    ours = {
+        "version": traceformat.VERSION,
+        "checksum": "0" * 8,
+        "sums": "ecbb4b55",
+        "data": size,
+        "aliases": {},
+        "header": {},
+    }
     path.write_bytes(assembled({"x": row}, ours))
     try:
         os.truncate(path, path.stat().st_size + size)
@@ -503,8 +510,10 @@ def test_pipes_and_devices_are_not_waited_for(tmp_path):
 
 def test_another_version(path, small):
     data, _ = small
-    newer = data.replace(rb"\"version\":1,", rb"\"version\":2,")
-    assert "is a trace file of version 2, and this layerstep reads version 1; update" in said_of(path, newer)
+    ours, theirs = traceformat.VERSION, traceformat.VERSION + 1
+    newer = data.replace(b'\\"version\\":%d,' % ours, b'\\"version\\":%d,' % theirs)
+    said = said_of(path, newer)
+    assert f"is a trace file of version {theirs}, and this layerstep reads version {ours}; update" in said
 
 
 def change(file, changes):

@@ -40,8 +40,21 @@ ALIBI = {
     "parallel": "two norms", "norm_bias": False, "qkv_clip": 2.0, "activation": "gelu_quick",
 }  # fmt: skip
 MULTIPLIED = MODERN | {
-    "rotary": Rotary(dims=4, style="interleaved"), "parallel": "one norm", "residual_scale": 0.5, "logit_scale": 0.25,
-    "norm": "layer", "norm_weight": False, "attn_scale_by_layer": True,
+    "rotary": Rotary(dims=4, style="interleaved"),
+    "parallel": "one norm",
+    "residual_scale": 0.5,
+    "logit_scale": 0.25,
+    "norm": "layer",
+    "norm_weight": False,
+    "attn_scale_by_layer": True,
+}
+LONGER = MODERN | {  # rotary angles that depend on the prompt's length
+    "kinds": (
+        LayerKind(name="grown", rotary=Rotary(scaling="dynamic", factor=2.0, original_n_ctx=8)),
+        LayerKind(name="long", rotary=Rotary(scaling="longrope", original_n_ctx=8, attention_factor=1.2,
+                                             short_factors=(1.0, 1.5, 2.0), long_factors=(2.0, 3.0, 5.0))),
+    ),
+    "layer_kinds": ("grown", "long"),
 }  # fmt: skip
 NARROW = GPT2 | {"d_embed": 8, "position_offset": 2, "norm_place": "output", "norm": "rms", "qk_norm": "all"}
 BERT = ENCODER | {"head": "transform", "token_types": 2, "embed_norm": True, "unembed_bias": True, "window": 3}
@@ -126,8 +139,8 @@ def configs(draw: st.DrawFn, causal: bool | None = None) -> ModelConfig:
     c = draw(plain_configs(causal))
     flag, number = st.booleans(), st.sampled_from([None, 0.5, 2.0])
     traits: dict = {
-        "norm_place": draw(st.sampled_from([c.norm_place, "sandwich", "output"])),
-        "parallel": draw(st.sampled_from(["no", "no", "one norm", "two norms"])) if c.norm_place == "pre" else "no",
+        "norm_place": (place := draw(st.sampled_from([c.norm_place, "sandwich", "output"]))),
+        "parallel": draw(st.sampled_from(["no", "one norm", "two norms"])) if place in ("pre", "sandwich") else "no",
         "qk_norm": draw(st.sampled_from(["none", "none", "head", "heads", "all"])),
         "norm_plus_one": draw(flag),
         "norm_casts_last": draw(flag),
@@ -135,7 +148,7 @@ def configs(draw: st.DrawFn, causal: bool | None = None) -> ModelConfig:
         "embed_norm": draw(flag),
         "token_types": draw(st.sampled_from([0, 2])),
         "d_embed": draw(st.sampled_from([None, 3])),
-        "position_offset": draw(st.sampled_from([0, 2])),
+        "position_offset": draw(st.sampled_from([0, 2])) if c.positions == "learned" else 0,
         "attn_softcap": draw(number),
         "attn_scale": draw(number),
         "attn_scale_by_layer": draw(flag),
