@@ -67,7 +67,12 @@ def test_the_encoder_runs_once_however_little_is_kept(keep):
 def test_a_padded_batch_of_two_texts_is_opened_as_it_was_saved(tmp_path):
     model = tiny(**TRANSLATOR)
     sources = [random_ids(model.config, n, n) for n in (7, 3)]
-    t = trace(model, sources, target=[[1, 2], [3, 4]], keep=["logits", "blocks.*.cross_attn.?", "encoder.*.attn.?", "*position_bias"])
+    t = trace(
+        model,
+        sources,
+        target=[[1, 2], [3, 4]],
+        keep=["logits", "blocks.*.cross_attn.?", "encoder.*.attn.?", "*position_bias"],
+    )
     t.save(tmp_path / "t.safetensors")
     opened = open_trace(tmp_path / "t.safetensors")
     assert not opened.passes[0].info.dense
