@@ -163,7 +163,8 @@ def _record(
     old = before.passes if before else ()
     tokens = tuple((*old_row, *row) for old_row, row in zip(earlier, rows, strict=True))
     began = time.perf_counter()
-    wanted = [name for name in plan.wanted if before is None or name not in model.program.once]
+    once = model.program.once
+    wanted = [name for name in plan.wanted if name not in once] if before is not None and once else plan.wanted
     past = _past(model, before, len(rows))
     kept = run(model.program, model.weights, given | past, wanted, info, watch)
     new = Pass(start, length, info, given, kept, time.perf_counter() - began)
@@ -179,7 +180,7 @@ def _record(
         source=model.source,
         source_tokens=tuple(map(tuple, source)) if _has_encoder(model) else (),
     )
-    for name in past.keys() & model.program.once:  # else the next token would have the encoder run again
+    for name in past.keys() & once:  # else the next token would have the encoder run again
         recorded.remember(name, 0, past[name])
     return recorded
 
