@@ -105,7 +105,7 @@ class Classic(nn.Module):
         """sin(pos / 10000^(2i/d)) in the even columns, cos in the odd ones. [pos, d_model]"""
         table = torch.zeros(n_pos, self.d_model)
         for i in range(0, self.d_model, 2):
-            angle = torch.arange(n_pos).float() / 10_000 ** (torch.tensor(float(i)) / self.d_model)  # [pos]
+            angle = torch.arange(n_pos).double() / 10_000 ** (i / self.d_model)  # [pos]
             table[:, i] = angle.sin()
             table[:, i + 1] = angle.cos()
         return table
