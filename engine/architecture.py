@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import sqrt
 
 from engine.config import ModelConfig
-from engine.ops.attention import Append, Attention, Mask, Scale, Scores, Sinks, SinkSoftmax, SoftCap, Softmax
+from engine.ops.attention import Append, Attention, Looks, Mask, Scale, Scores, Sinks, SinkSoftmax, SoftCap, Softmax
 from engine.ops.base import Op, Shape
 from engine.ops.embedding import Embed, LearnedPositions, ScaleEmbedding, SinusoidalPositions, TokenType
 from engine.ops.experts import ChooseExperts, ExpertProject, ExpertWeights, MixExperts
@@ -20,7 +20,7 @@ from engine.ops.residual import Add, Carry, Clip, Multiply
 from engine.ops.rotary import RotaryTable, Rotate
 from engine.ops.unembed import Probabilities, Unembed
 from engine.program import Program, Step
-from engine.sites import ENCODER, SOURCE_AXES, Site
+from engine.sites import ENCODER, SOURCE_AXES, Site, within_block
 
 STREAM = ("batch", "pos", "d_model")
 NARROW = ("batch", "pos", "d_embed")
@@ -37,6 +37,11 @@ IN_ENCODER = {
     "embed.weight": "embed.weight",
 }  # fmt: skip
 """Names of a decoder as they are in the encoder beside it; all others get its prefix."""
+
+
+def is_added(name: str) -> bool:
+    """Whether a sub-layer's result has the name of what is added to the stream; ``….out`` goes through more first."""
+    return name.endswith("_out")
 
 
 class _Builder:
@@ -125,7 +130,8 @@ class _Builder:
         vectors = {"embed.weight": (c.d_vocab, c.d_embed or c.d_model)}
         x = self.step("embed", NARROW if c.d_embed else STREAM, Embed(), "tokens", params=vectors)
         if c.embed_scale != 1:
-            scale = ScaleEmbedding(c.embed_scale, c.d_model, c.embed_scale_rounded)
+            placed = c.positions in ("learned", "sinusoidal")
+            scale = ScaleEmbedding(c.embed_scale, c.d_model, c.embed_scale_rounded, placed)
             x = self.step("embed_scaled", NARROW if c.d_embed else STREAM, scale, x)
         if c.d_embed:
             weights = self.linear("embed_in", c.d_model, c.d_embed, bias=False)
@@ -175,12 +181,12 @@ class _Builder:
     def cross_attention(self, layer: int, x: str, writes: str) -> str:
         """Attention to what the encoder made of the source: queries from here, keys and values from there."""
         c, at = self.c, f"blocks.{layer}.cross_attn"
-        q = self.projected("query", f"{at}.q", HEADS, c.n_heads, x)
-        k = self.projected("key", f"{at}.k", SOURCE_KV, c.kv_heads, self.memory)
-        v = self.projected("value", f"{at}.v", SOURCE_KV, c.kv_heads, self.memory)
-        places = ("positions", "source_positions")
-        z = self.mixture(at, CROSS_CELLS, Scale(c.d_head, c.attn_scale), Mask(causal=False), (q, k, v), places)
-        return self.from_heads(at, z, writes)
+        q = self.projected("cross_query", f"{at}.q", HEADS, c.n_heads, x)
+        k = self.projected("cross_key", f"{at}.k", SOURCE_KV, c.kv_heads, self.memory)
+        v = self.projected("cross_value", f"{at}.v", SOURCE_KV, c.kv_heads, self.memory)
+        places, mask = ("positions", "source_positions"), Mask(causal=False, cross=True)
+        z = self.mixture(at, CROSS_CELLS, Scale(c.d_head, c.attn_scale), mask, (q, k, v), places)
+        return self.from_heads("cross_out", at, z, writes)
 
     def attention(self, layer: int, x: str, writes: str) -> str:
         c, at, kind = self.c, f"blocks.{layer}.attn", self.c.kind(layer)
@@ -203,15 +209,16 @@ class _Builder:
         scale = Scale(c.d_head, factor / (layer + 1) if c.attn_scale_by_layer else c.attn_scale)
         places = ("positions", "key_positions")
         z = self.mixture(at, CELLS, scale, Mask(self.causal, kind.window), (q, k, v), places, biased=True)
-        return self.from_heads(at, z, writes)
+        return self.from_heads("attn_out", at, z, writes)
 
-    def from_heads(self, at: str, z: str, writes: str) -> str:
+    def from_heads(self, role: Role, at: str, z: str, writes: str) -> str:
         """What the heads found, mapped back to d_model; and, to look at, each head's share of it."""
-        c = self.c
+        c, shares = self.c, HeadResult(within_block(writes))
         out = self.linear(f"{at}.out", c.d_model, c.n_heads * c.d_head, bias=c.attn_out_bias)
         weight = {name: shape for name, shape in out.items() if name.endswith("weight")}
-        self.look(f"{at}.result", ("batch", "pos", "head", "d_model"), HeadResult(), z, params=weight)
-        return self.step(writes, STREAM, ProjectFromHeads("attn_out", biased=c.attn_out_bias), z, params=out)
+        self.look(f"{at}.result", ("batch", "pos", "head", "d_model"), shares, z, params=weight)
+        op = ProjectFromHeads(role, biased=c.attn_out_bias, added=is_added(writes))
+        return self.step(writes, STREAM, op, z, params=out)
 
     def projected(self, role: Role, name: str, axes: tuple[str, ...], heads: int, x: str) -> str:
         """Queries, keys or values."""
@@ -238,14 +245,15 @@ class _Builder:
         sinks: tuple[str, ...] = ()
         if c.attn_sinks:
             sinks = (self.step(f"{at}.sinks", ("head",), Sinks(), params={f"{at}.sinks": (c.n_heads,)}),)
-        scores = self.look(f"{at}.scores", cells, Scores(), q, k)
+        looks: Looks = "at the source" if mask.cross else "back" if mask.causal else "both ways"
+        scores = self.look(f"{at}.scores", cells, Scores(looks), q, k)
         scores = self.look(f"{at}.scaled", cells, scale, scores)
         if c.attn_softcap is not None:
             scores = self.look(f"{at}.capped", cells, SoftCap(c.attn_softcap), scores)
         if made is not None or read:
             scores = self.look(f"{at}.biased", cells, AddBias(), scores, "position_bias")
         masked = self.look(f"{at}.masked", cells, mask, scores, *places)
-        self.look(f"{at}.pattern", cells, SinkSoftmax() if sinks else Softmax(), masked, *sinks)
+        self.look(f"{at}.pattern", cells, SinkSoftmax() if sinks else Softmax(mask.cross), masked, *sinks)
         op = Attention(scale, mask, made, c.attn_softcap, c.attn_sinks, bool(read))
         return self.step(f"{at}.z", HEADS, op, q, k, v, *places, *sinks, *read)
 
@@ -265,7 +273,8 @@ class _Builder:
             pre = self.step(f"{at}.pre", INNER, Project("up", biased=c.mlp_bias), x, params=up)
             post = self.step(f"{at}.post", INNER, Activate(c.activation), pre)
         down = self.linear(f"{at}.down", c.d_model, c.d_mlp, bias=c.mlp_bias)
-        return self.step(writes, STREAM, Project("down", biased=c.mlp_bias), post, params=down)
+        op = Project("down", biased=c.mlp_bias, added=is_added(writes))
+        return self.step(writes, STREAM, op, post, params=down)
 
     def mixed_experts(self, at: str, x: str, writes: str) -> str:
         """A router and its experts in place of the FFN; every expert is gated."""
@@ -290,8 +299,8 @@ class _Builder:
         pre_linear = each(f"{at}.pre_linear", "linear_up", "d_expert", "up", e.d_expert, c.d_model, x)
         gate = Gate(c.activation) if e.clamp is None else ClampedGate(e.clamp)
         post = self.step(f"{at}.post", (*choices, "d_expert"), gate, pre, pre_linear)
-        out = each(f"{at}.expert_out", "down", "d_model", "down", c.d_model, e.d_expert, post)
-        return self.step(writes, STREAM, MixExperts(), out, shares)
+        out = each(f"{at}.expert_out", "expert_out", "d_model", "down", c.d_model, e.d_expert, post)
+        return self.step(writes, STREAM, MixExperts(is_added(writes)), out, shares)
 
     # -- blocks ------------------------------------------------------------------------------------------------
 
@@ -306,7 +315,7 @@ class _Builder:
             y = self.norm(f"{block}.{ln}_post", y)
         if scaled:
             return self.step(final, STREAM, Multiply(c.residual_scale, "Scaled before it is added"), y)
-        return self.step(final, STREAM, Carry(), y) if normed else y
+        return self.step(final, STREAM, Carry("stream"), y) if normed else y
 
     def before(self, layer: int, ln: str, x: str) -> str:
         """What a sub-layer reads: the stream, through a norm where one stands before it."""
@@ -369,7 +378,8 @@ class _Builder:
             params["unembed.bias"] = (c.d_vocab,)
         chain: list[tuple[str, Op]] = [("logits_raw", Unembed(c.tied, c.predicts == "masked token"))]
         if c.logit_scale != 1:
-            chain.append(("logits_scaled", Multiply(c.logit_scale, "Scaled logits")))
+            width = (c.d_embed or c.d_model) if c.tied else None
+            chain.append(("logits_scaled", Multiply(c.logit_scale, "Scaled logits", width)))
         if c.logit_softcap is not None:
             chain.append(("logits_capped", SoftCap(c.logit_softcap, "logits")))
         chain[-1] = ("logits", chain[-1][1])

@@ -25,6 +25,7 @@ from engine.samples import sample_folders
 from engine.sites import ENCODER, Address, Site, Span
 from engine.statistics import Statistics
 from engine.text import Token, display
+from engine.told import fields
 from engine.traces import Trace
 
 RECORDING = ("keep", "kernel", "max_memory", "target")
@@ -54,7 +55,8 @@ class Session:
     def open(self, params: Mapping[str, Any], watch: Watch) -> Json:
         """Record a prompt, or open a trace file; the summary of it. What was open stays where this fails."""
         if params.get("file") is not None:
-            opened = open_trace(params["file"], params.get("model"))
+            allow = bool(params.get("allow_pickle"))
+            opened = open_trace(params["file"], params.get("model"), allow_pickle=allow)
         else:
             prompt = params.get("prompt")
             if prompt is None:
@@ -69,10 +71,11 @@ class Session:
 
     def _model(self, params: Mapping[str, Any], watch: Watch) -> Model:
         key = (str(params.get("model") or "modern"), params.get("device") or "auto", params.get("dtype") or "auto")
+        allow = bool(params.get("allow_pickle"))
         if self._loaded is None or self._loaded[0] != key:
             watch(0, 1, f"loading {display(key[0])}")
             self._loaded = None  # the one before need not be in memory beside it
-            self._loaded = key, load_model(key[0], device=key[1], dtype=key[2], watch=watch)
+            self._loaded = key, load_model(key[0], device=key[1], dtype=key[2], allow_pickle=allow, watch=watch)
         return self._loaded[1]
 
     def window(self, address: str) -> tuple[Json, memoryview]:
@@ -159,13 +162,22 @@ def summary(trace: Trace) -> Json:
         "kernel": "+".join(trace.kernels),
         "notices": list(trace.notices),
         "config": trace.config.to_json(),
+        "facts": fields(trace.config),
         "predicts": trace.config.predicts,
         "tokens": [[_token(token) for token in row] for row in trace.tokens],
         "source_tokens": [[_token(token) for token in row] for row in trace.source_tokens],
+        "target": _target(trace),
+        "masked": [trace.masked(row) for row in range(len(trace.tokens))],
         "passes": [{"start": p.start, "length": p.length, "seconds": p.seconds} for p in trace.passes],
         "steps": [_given(trace, site) for site in _shown_inputs(trace)]
         + [_step(trace, step) for step in trace.program.steps],
     }
+
+
+def _target(trace: Trace) -> str:
+    """What an encoder-decoder's decoder was given after its start token; '' of any other model."""
+    given = trace.tokens[0] if trace.source_tokens else ()
+    return b"".join(token.bytes for token in given if token.origin != "tokenizer").decode("utf-8", "replace").strip()
 
 
 def _token(token: Token) -> Json:

@@ -23,7 +23,7 @@ from engine.tokenizer import Tokenizer
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEMSIZE}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Model:
     """Config, program, weights and tokenizer on one device; nothing in it changes after loading.
 
@@ -42,6 +42,9 @@ class Model:
     @property
     def name(self) -> str:
         return self.config.name
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name}: {self.config.summary}, {self.device}, {dtype_name(self.dtype)}>"
 
     @classmethod
     def from_weights(
@@ -82,7 +85,9 @@ def load_model(
     which has no float16 arithmetic worth having. ``allow_pickle`` also reads pytorch_model.bin, as data. ``watch`` is
     told of a download (in MiB) and of reading, and may raise Cancelled. Raises CheckpointError where the model is
     missing, damaged or not supported, MemoryLimitError where it does not fit, and DeviceError where the machine lacks
-    the device, or where a Model is given that is elsewhere or of another dtype than asked for.
+    the device, or where a Model is given that is elsewhere or of another dtype than asked for. Weights are mapped from
+    their files, which must not be changed or cut short while the model is in use: the system ends a program that then
+    reads them (SIGBUS).
     """
     device, dtype = str(device), dtype_name(dtype) if isinstance(dtype, torch.dtype) else str(dtype)
     on = None if device == "auto" else pick_device(device)
@@ -101,9 +106,9 @@ def load_model(
     return Model(loading.config, loading.program, weights, tokenizer, loading.device, compute, str(found.path), report)
 
 
-def own_dtype(found: Folder, device: str = "auto") -> torch.dtype:
+def own_dtype(found: Folder, device: str = "auto", *, allow_pickle: bool = False) -> torch.dtype:
     """What a folder's model runs in unless a dtype is asked for."""
-    return DTYPES[_plan(found, pick_device(device), None, False).dtype]
+    return DTYPES[_plan(found, pick_device(device), None, allow_pickle).dtype]
 
 
 def _plan(found: Folder, device: torch.device, dtype: str | None, allow_pickle: bool) -> Loading:

@@ -31,11 +31,11 @@ def _inputs(program: Program) -> list[str]:
     return [site.name for site in program.inputs if "past" not in site.axes]
 
 
-def open_trace(path: str | Path, model: str | Path | Model | None = None) -> Trace:
+def open_trace(path: str | Path, model: str | Path | Model | None = None, *, allow_pickle: bool = False) -> Trace:
     """Open a saved trace: its header is read, its tensors are mapped when they are asked for.
 
-    Without ``model`` everything that the kept tensors determine can be had; with it, everything. Raises
-    TraceFileError where the file is damaged or no trace.
+    Without ``model`` everything that the kept tensors determine can be had; with it, everything. ``allow_pickle`` is
+    for loading it, as `load_model` has it. Raises TraceFileError where the file is damaged or no trace.
     """
     path = Path(path)
     where = display(str(path))
@@ -70,7 +70,9 @@ def open_trace(path: str | Path, model: str | Path | Model | None = None) -> Tra
     label_of: Callable[[int], str] = lambda i: labels.get(i, f"‹id {i}›")  # noqa: E731
 
     if model is not None:
-        opened = model if isinstance(model, Model) else load_model(model, device="cpu", dtype=header["dtype"])
+        opened = model
+        if not isinstance(opened, Model):
+            opened = load_model(opened, device="cpu", dtype=header["dtype"], allow_pickle=allow_pickle)
         if replace(opened.config, name=config.name) != config:
             raise TraceFileError(f"{where}: it was recorded with another architecture than {opened.name}'s")
         if (opened.dtype, opened.device.type) != (dtype, "cpu"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+from engine.config import ModelConfig
 from engine.errors import AddressError, MemoryLimitError
 from engine.ops.base import Shape
 from engine.program import Program
@@ -14,7 +15,7 @@ from engine.sites import Site
 from engine.text import human as human
 
 Keep = str | Sequence[str]
-"""``"all"``, ``"residual"``, or site patterns such as ``["blocks.*.attn.q"]``."""
+"""``"all"``, ``"residual"``, or a list of them and of site patterns such as ``["blocks.*.attn.q"]``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +64,28 @@ class Plan:
 
 
 def kept_sites(program: Program, keep: Keep) -> tuple[str, ...]:
-    """The sites that ``keep`` names. A pattern that names none is refused."""
-    if keep == "all":
-        return program.path()
-    if keep == "residual":
-        return program.edges
+    """The sites that ``keep`` names, by all its words together. A pattern that names none is refused."""
+    words = {"all": program.path(), "residual": program.edges}
+    if isinstance(keep, str) and keep in words:
+        return words[keep]
     patterns = [keep] if isinstance(keep, str) else list(keep) if isinstance(keep, Sequence) else [keep]
     if not all(isinstance(pattern, str) for pattern in patterns):
         raise AddressError('keep must be "all", "residual" or site patterns such as ["blocks.*.attn.q"]')
-    if words := {"all", "residual"}.intersection(patterns):
-        raise AddressError(f"keep {min(words)!r} is a word of its own; give it alone, or give site patterns")
+    named: set[str] = set()
     for pattern in patterns:
-        if not program.matching([pattern]):
+        found = words.get(pattern) or program.matching([pattern])
+        if not found:
             program.site(pattern)  # raises, naming what is near
-    return program.matching(patterns)
+        named.update(found)
+    return tuple(step.site.name for step in program.steps if step.site.name in named)
+
+
+def prompt_sizes(config: ModelConfig, n_tokens: int, batch: int = 1) -> dict[str, int]:
+    """The size of every axis in recording prompts of ``n_tokens``.
+
+    An encoder-decoder's encoder reads them, and the decoder only its start token.
+    """
+    return config.axis_sizes(batch, 1, src=n_tokens) if config.encoder_layers else config.axis_sizes(batch, n_tokens)
 
 
 def plan_pass(program: Program, sizes: Mapping[str, int], itemsize: int, keep: Keep = "all") -> Plan:

@@ -19,11 +19,12 @@ from engine.model import Model
 from engine.ops.base import PassInfo
 from engine.ops.kernels import KERNELS
 from engine.ops.mask import PADDING, is_dense
-from engine.ops.rotary import SCALINGS, regime
-from engine.plan import Keep, Plan, plan_pass, refuse_if_too_large
+from engine.ops.rotary import regime
+from engine.plan import Keep, Plan, plan_pass, prompt_sizes, refuse_if_too_large
 from engine.runner import Watch, run
 from engine.runtime import available_memory
 from engine.text import Token, clean_prompt, display
+from engine.told import SCALINGS
 from engine.traces import Pass, Trace, fingerprint
 
 NEVER_REFUSED = 32 * 1024 * 1024
@@ -43,6 +44,7 @@ Side = Literal["left", "right"]
 SOURCE = ("source_tokens", "source_positions")
 
 NO_PROMPT = "a prompt is text, token ids, or a list of either"
+NO_TOKENIZER = "{} has no tokenizer; give token ids instead of text (--ids)"
 
 
 def trace(
@@ -85,9 +87,14 @@ def trace(
 
 
 def extend(
-    model: Model, before: Trace, tokens: Sequence[int], *, keep: Keep = "all", watch: Watch | None = None
+    model: Model, before: Trace, tokens: str | Sequence[int], *, keep: Keep = "all", watch: Watch | None = None
 ) -> Trace:
-    """A new trace with one more pass: ``tokens`` after the prompt of ``before``, on its cached keys and values."""
+    """A new trace with one more pass: ``tokens`` after the prompt of ``before``, on its cached keys and values.
+
+    ``tokens`` are ids, or a text, which is tokenised by itself and without the special tokens that a prompt gets; with
+    an encoder-decoder it is more of what the decoder writes. Raises PromptError for a trace of a batch, of another
+    model, or of one that looks both ways.
+    """
     if len(before.tokens) != 1:
         raise PromptError("a trace of a batch cannot be extended; trace each prompt alone")
     if not model.config.causal:
@@ -99,7 +106,7 @@ def extend(
         raise PromptError(f"the trace is of another model, {display(before.config.name)}; extend it with its own")
     if before.device != model.device:
         raise PromptError(f"the trace is on {before.device} and {model.name} on {model.device}; load it there")
-    ids = _ids(model.config, tokens)
+    ids, said = _more_ids(model, tokens)
     if not ids:
         raise PromptError("there are no tokens to extend the trace with; give at least one")
     if model.tokenizer is None:
@@ -109,7 +116,19 @@ def extend(
         text = model.tokenizer.decode(token.id for token in whole)
     earlier, rows = [whole[: len(before)]], [whole[len(before) :]]
     kernel, source = before.passes[-1].info.kernel, [list(row) for row in before.source_tokens]
-    return _record(model, rows, source, text, list(before.notices), before, earlier, keep, kernel, None, None, watch)
+    notices = list(dict.fromkeys((*before.notices, *said)))
+    return _record(model, rows, source, text, notices, before, earlier, keep, kernel, None, None, watch)
+
+
+def _more_ids(model: Model, tokens: str | Sequence[int]) -> tuple[list[int], list[str]]:
+    """Token ids of what a trace is extended with, and what to tell the user about it."""
+    if not isinstance(tokens, str):
+        return _ids(model.config, tokens), []
+    if model.tokenizer is None:
+        raise PromptError(NO_TOKENIZER.format(model.name))
+    tokenizer = model.tokenizer.target if _has_encoder(model) else model.tokenizer
+    text, said = clean_prompt(tokens)
+    return _ids(model.config, [token.id for token in tokenizer.encode(text, add_special=False)]), said
 
 
 def plan_trace(model: Model, n_tokens: int, *, batch: int = 1, keep: Keep = "all") -> Plan:
@@ -117,8 +136,7 @@ def plan_trace(model: Model, n_tokens: int, *, batch: int = 1, keep: Keep = "all
 
     An encoder-decoder's encoder reads them, and the decoder only its start token.
     """
-    sizes = model.config.axis_sizes(batch, 1, src=n_tokens) if _has_encoder(model) else None
-    return plan_pass(model.program, sizes or model.config.axis_sizes(batch, n_tokens), model.dtype.itemsize, keep)
+    return plan_pass(model.program, prompt_sizes(model.config, n_tokens, batch), model.dtype.itemsize, keep)
 
 
 def _record(
@@ -141,14 +159,17 @@ def _record(
         raise PromptError(f"max_memory must be a number of bytes, but is {display(repr(max_memory))[:80]}")
     start, length = before.length if before else 0, len(rows[0])
     if start <= model.config.n_ctx:  # else it was said before
-        said = _check_length(model.config, max(start + length, len(source[0]) if source else 0))
+        said = check_length(model.config, max(start + length, len(source[0]) if source else 0))
         notices += [notice for notice in said if notice not in notices]
     sizes = model.config.axis_sizes(len(rows), length, start, len(source[0]) if _has_encoder(model) else 0)
     plan = plan_pass(model.program, sizes, model.dtype.itemsize, keep)
     if max_memory is not None or plan.peak > NEVER_REFUSED:
         limit = available_memory(model.device) if max_memory is None else max_memory
         cheaper = plan_pass(model.program, sizes, model.dtype.itemsize, "residual") if keep != "residual" else None
-        refuse_if_too_large(plan, cheaper, f"recording {len(rows)} × {length} tokens", limit)
+        what = f"recording {len(rows)} × {length} tokens"
+        if _has_encoder(model):
+            what += f" after a source of {len(source[0])}"
+        refuse_if_too_large(plan, cheaper, what, limit)
     places = _places(model, rows, before, positions)
     given = _inputs(model, rows, places, before)
     dense = is_dense(places, start) and (before is None or before.passes[-1].info.dense)
@@ -208,7 +229,7 @@ def _targets(model: Model, target: Prompt | None, batch: int) -> list[list[Token
     rows = []
     for text in texts:
         if isinstance(text, str) and model.tokenizer is None:
-            raise PromptError(f"{model.name} has no tokenizer; give token ids instead of text")
+            raise PromptError(NO_TOKENIZER.format(model.name))
         if isinstance(text, str):
             assert model.tokenizer is not None
             tokens = model.tokenizer.target.encode(clean_prompt(text)[0], add_special=False)
@@ -325,7 +346,7 @@ def _tokens_of_chat(model: Model, prompt: Any, literal: bool) -> tuple[list[Toke
 
 def _tokens_of_text(model: Model, text: str, literal: bool) -> list[Token]:
     if model.tokenizer is None:
-        raise PromptError(f"{model.name} has no tokenizer; give token ids instead of text")
+        raise PromptError(NO_TOKENIZER.format(model.name))
     tokens = model.tokenizer.encode(text, literal=literal)
     _ids(model.config, [token.id for token in tokens])
     return tokens
@@ -361,7 +382,7 @@ def _ids(config: ModelConfig, prompt: object) -> list[int]:
     return [int(i) for i in ids]
 
 
-def _check_length(config: ModelConfig, length: int) -> list[str]:
+def check_length(config: ModelConfig, length: int) -> list[str]:
     """Refuse, or say, that a prompt is longer than the model was trained for."""
     if length <= config.n_ctx:
         return []

@@ -292,7 +292,7 @@ class Trace:
         if self.weights is None and name not in self._derivable(at):
             raise NotKeptError(
                 f"{name} was not kept, and deriving it needs the weights; open this trace with its model, "
-                f"or record it with {name} in keep"
+                f"or record it with {name} in keep as well (--keep all,{name})"
             )
         self._refuse_if_huge(name, self.shape(name, at))
         known = {*p.given, *p.kept, *(n for n, of in self._derived if of == at)}

@@ -91,7 +91,7 @@ def _target(path: Path, force: bool) -> tuple[Path, int | None]:
         return target, None
     check_ordinary(path, mode, "choose another name")
     if not force:
-        raise TraceFileError(f"{shown(path)} exists already; choose another name, or replace it with force")
+        raise TraceFileError(f"{shown(path)} exists already; choose another name, or replace it with force (--force)")
     return target, stat.S_IMODE(mode)
 
 

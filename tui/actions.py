@@ -29,6 +29,7 @@ class Action:
     hint: str = ""
     rank: int = 50
     needs_trace: bool = True
+    for_target: bool = False  # hinted at only where a decoder has a text of its own
 
     @property
     def shown_keys(self) -> str:
@@ -71,6 +72,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("pane.why", ("i",), "Show or hide the explanation", "Panes", "Narrow: in the tree's place", "i explain", 20),
     Action("pane.tree", ("t",), "Show or hide the tree", "Panes"),
     Action("trace.prompt", ("p",), "New prompt", "Trace", "For this model", "p prompt", 6, needs_trace=False),
+    Action("trace.target", ("y",), "Change the target", "Trace", "What an encoder-decoder's decoder has written",
+           "y target", 9, for_target=True),
     Action("trace.model", ("m",), "Choose a model", "Trace", "For this prompt", "m model", 14, needs_trace=False),
     Action("trace.about", ("a",), "About this model", "Trace", "Its config, and what loading its weights did"),
     Action("trace.open", ("o",), "Open a saved trace", "Trace", "", "o open", 40, needs_trace=False),

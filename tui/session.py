@@ -79,10 +79,15 @@ class Session:
         return self._rankings.get((address, self._opened))
 
     async def ranking(self, address: str) -> Ranking:
-        """The candidates at an address of a vocabulary site."""
+        """The candidates at an address of a vocabulary site. That a trace cannot have them is an answer too."""
         key = (address, self._opened)
         if key not in self._rankings:
-            result = (await self.client.request("top", address=address, k=CANDIDATES)).result
+            try:
+                result = (await self.client.request("top", address=address, k=CANDIDATES)).result
+            except EngineError as error:
+                if error.kind != "NotKeptError":
+                    raise
+                return self._rankings.setdefault(key, Ranking(trouble=str(error)))
             with understood():
                 rows = tuple(
                     Candidate(int(row["id"]), str(row["label"]), float(row["prob"] or 0), float(row["logit"] or 0))

@@ -26,6 +26,7 @@ def run(
     *,
     chat: bool = False,
     target: str | None = None,
+    allow_pickle: bool = False,
     mouse: bool = True,
     light: bool = False,
 ) -> int:
@@ -58,6 +59,7 @@ def run(
             request = {"model": model or "modern", "prompt": PROMPT if prompt is None else prompt}
             request |= {"chat": "yes"} if chat else {}
             request |= {"target": target} if target is not None else {}
+        request |= {"allow_pickle": "yes"} if allow_pickle else {}
         app = LayerstepApp(lambda: _client(engine), request, address or "", LIGHT.name if light else DARK.name)
         signal.signal(signal.SIGINT, lambda *_: app.interrupt())  # Ctrl+C, until the terminal gives it as a key
         app.run(mouse=mouse)

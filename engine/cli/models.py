@@ -12,8 +12,8 @@ from engine.cli.options import DTYPES, MODEL_WORDS, json_option, pickle_option
 from engine.cli.options import command as make_command
 from engine.cli.progress import Progress
 from engine.cli.streams import say, say_json
-from engine.config import ModelConfig
 from engine.dtypes import dtype_name
+from engine.told import fields, traits
 
 
 @make_command(name="models", help="List the sample models; --inspect loads one and prints its config and load report.")
@@ -76,23 +76,8 @@ def inspect(folder: str, device: str, dtype: str, allow_pickle: bool, as_json: b
     facts |= {"bytes": human(size), "tokenizer": "none" if vocabulary is None else f"{vocabulary} ids"}
     say(f"{model.name}: {traits(model.config)}", "")
     say(*columns([[key, str(value)] for key, value in facts.items()]), "")
-    say(*columns([[key, _value(value)] for key, value in model.config.to_json().items() if key != "name"]), "")
+    say(*columns(fields(model.config)), "")
     say("load report", *(f"  {line}" for line in model.report.lines or ("nothing to report",)))
-
-
-def traits(c: ModelConfig) -> str:
-    """The architecture in a line."""
-    heads = "MHA" if c.kv_heads == c.n_heads else "MQA" if c.kv_heads == 1 else f"GQA {c.n_heads}/{c.kv_heads}"
-    norm = f"{'LayerNorm' if c.norm == 'layer' else 'RMSNorm'} {c.norm_place}"
-    inner = {"silu": "SwiGLU", "gelu": "GEGLU", "gelu_tanh": "GEGLU", "relu": "ReGLU"} if c.gated else {}
-    ends = [] if c.causal else ["sees both ways"]
-    if c.predicts is None:
-        ends.append("no output head" if c.pooling == "none" else f"{c.pooling} pooling")
-    return ", ".join([f"{c.positions} positions", norm, heads, f"{inner.get(c.activation, c.activation)} FFN", *ends])
-
-
-def _value(value: object) -> str:
-    return "none" if value is None else "yes" if value is True else "no" if value is False else str(value)
 
 
 def _entry(config: dict[str, Any], folder: str, size: int) -> dict[str, Any]:

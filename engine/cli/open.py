@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from engine.cli.options import command as make_command
+from engine.cli.options import pickle_option
 from engine.cli.walk import check_address, check_file, open_app
 
 
@@ -12,7 +13,8 @@ from engine.cli.walk import check_address, check_file, open_app
 @click.argument("file")
 @click.option("--model", metavar="M", help="The model it was recorded with, for what the file does not hold.")
 @click.option("--at", "address", metavar="ADDRESS", help="Where to start, e.g. blocks.2.attn.pattern[h=3,q=8].")
-def command(file: str, model: str | None, address: str | None) -> int:
+@pickle_option
+def command(file: str, model: str | None, address: str | None, allow_pickle: bool) -> int:
     check_address(address)
     check_file(file)
-    return open_app(None, model, address, file)
+    return open_app(None, model, address, file, allow_pickle=allow_pickle)

@@ -21,7 +21,7 @@ DTYPES = ("auto", *ITEMSIZE)
 DEFAULT_MODEL = "modern"
 MODEL_WORDS = "A sample's name, a model folder, a .gguf file or a hub id (gpt2, org/name@revision)"
 ONLY_FOR_PROMPTS = (
-    "keep", "kernel", "device", "dtype", "max_memory", "literal", "ids", "chat", "target", "allow_pickle",
+    "keep", "kernel", "device", "dtype", "max_memory", "literal", "ids", "chat", "target",
 )  # fmt: skip
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _UNITS = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t"))}
@@ -80,17 +80,21 @@ def target_option(function: F) -> F:
     return click.option("--target", metavar="TEXT", help=words)(function)
 
 
+def keep_option(function: F) -> F:
+    """--keep"""
+    words = (
+        "all (the path to the logits), residual (the stream between blocks), or site patterns in which * stands for "
+        "any text, e.g. blocks.*.attn.result; repeat, or separate with commas, to keep all that is named."
+    )
+    return click.option("--keep", multiple=True, metavar="WHAT", default=("all",), show_default=True, help=words)(
+        function
+    )
+
+
 def recording_options(function: F) -> F:
     """How a prompt is run and what of it is kept."""
     options = (
-        click.option(
-            "--keep",
-            multiple=True,
-            metavar="WHAT",
-            default=("all",),
-            show_default=True,
-            help="all, residual, or site patterns (repeat, or separate with commas).",
-        ),
+        keep_option,
         click.option("--kernel", type=click.Choice(KERNELS), default="auto", help="The attention kernel to force."),
         click.option("--device", metavar="DEVICE", default="auto", help="auto, cpu, cuda or mps."),
         click.option("--dtype", type=click.Choice(DTYPES), default="auto", help="Default: the model file's own."),
@@ -116,9 +120,7 @@ def keep_of(given: tuple[str, ...]) -> str | list[str]:
     patterns = [part.strip() for one in given for part in one.split(",") if part.strip()]
     if not patterns:
         raise click.BadParameter("is empty; write all, residual or a site pattern", param_hint="--keep")
-    if len(patterns) > 1 and (mixed := {"all", "residual"} & set(patterns)):
-        raise click.BadParameter(f"{min(mixed)} stands alone", param_hint="--keep")
-    return patterns[0] if patterns[0] in ("all", "residual") else patterns
+    return patterns[0] if patterns in (["all"], ["residual"]) else patterns
 
 
 def ids_of(text: str) -> list[int]:

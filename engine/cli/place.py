@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from engine.dtypes import dtype_name
-from engine.sites import Address, Span
+from engine.sites import SOURCE_AXES, Address, Span
 from engine.statistics import Statistics
 from engine.traces import Trace
 
@@ -20,7 +20,8 @@ BLOCK = 4 * 1024 * 1024
 """Numbers that are looked at in one go."""
 PASS_AXES = ("pos", "query")
 """Axes over the tokens of a pass; the others over tokens count from the first token of all."""
-TOKEN_AXES = (*PASS_AXES, "key", "kv_pos", "past")
+SOURCE_TOKEN_AXES = tuple(SOURCE_AXES.values())
+TOKEN_AXES = (*PASS_AXES, "key", "kv_pos", "past", *SOURCE_TOKEN_AXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,12 @@ class Place:
     def label(self, axis: Axis, i: int) -> str:
         """What stands at index ``i`` of what is shown along an axis; empty where an index says it all."""
         if axis.name in TOKEN_AXES:
-            return self.token(axis.first + i)
+            return self.token(axis.name, axis.first + i)
         return self.trace.label(axis.start + i) if axis.name == "d_vocab" else ""
 
-    def token(self, position: int) -> str:
-        row = self.trace.tokens[self.row]
+    def token(self, axis: str, position: int) -> str:
+        """The token at a position of an axis: of the source, along an axis of an encoder beside a decoder."""
+        row = (self.trace.source_tokens if axis in SOURCE_TOKEN_AXES else self.trace.tokens)[self.row]
         return row[position].label if position < len(row) else ""
 
     def labelled(self, axis: Axis) -> bool:
@@ -84,7 +86,7 @@ class Place:
         i = self.fixed[axis]
         if axis in TOKEN_AXES:
             at = self.address.at
-            return self.token(i + (self.trace.passes[at].start if at is not None and axis in PASS_AXES else 0))
+            return self.token(axis, i + (self.trace.passes[at].start if at is not None and axis in PASS_AXES else 0))
         return self.trace.label(i) if axis == "d_vocab" else ""
 
     def along(self, i: int) -> Place:

@@ -57,6 +57,8 @@ def command(
         if address is not None:
             from engine.cli.place import Place
 
+            if Address.parse(address).site in ("logits", "probs"):
+                trace.refuse_without_head()
             if as_json and not full:
                 refuse_if_huge(trace, Address.parse(address))
             place = Place.find(trace, address)

@@ -38,8 +38,8 @@ def open_source(context: click.Context, source: str | None, options: dict[str, A
 
     if options["model"] is not None:
         with Progress() as progress:
-            find(options["model"], progress.loading)  # downloads it, if it has to be
-    trace = open_trace(Path(source), options["model"])
+            find(options["model"], progress.loading, options["allow_pickle"])  # downloads it, if it has to be
+    trace = open_trace(Path(source), options["model"], allow_pickle=options["allow_pickle"])
     say_notices(*trace.notices)
     return trace
 
@@ -66,8 +66,11 @@ def record(
         raise click.UsageError("--ids and --chat are for different kinds of PROMPT; choose one")
     given: Any = ids_of(text) if ids else text
     if chat:
-        from engine.chat import messages_of
+        from engine.chat import is_mistyped, messages_of
 
+        if is_mistyped(text):
+            notices = [*notices, "PROMPT begins as a JSON list of messages and is none (each has role and content); it "
+                       "is read as text"]  # fmt: skip
         given = messages_of(text)
     with Progress() as progress, prompt_interrupts():
         load_torch()

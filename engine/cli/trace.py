@@ -26,6 +26,7 @@ def command(prompt: str | None, path: str, force: bool, as_json: bool, **options
     check_target(Path(path), force=force)  # before anything runs
     result = record(prompt, **options)
     size = result.save(Path(path), force=force)
+    source = len(result.source_tokens[0]) if result.source_tokens else 0
     if as_json:
         say_json(
             {
@@ -33,6 +34,7 @@ def command(prompt: str | None, path: str, force: bool, as_json: bool, **options
                 "bytes": size,
                 "model": result.config.name,
                 "tokens": result.length,
+                "source_tokens": source,
                 "device": str(result.device),
                 "dtype": dtype_name(result.dtype),
                 "kernels": list(result.kernels),
@@ -45,5 +47,6 @@ def command(prompt: str | None, path: str, force: bool, as_json: bool, **options
         from engine.plan import human
 
         kept = sum(len(p.kept) for p in result.passes)
-        say_error(f"saved {path}: {result.length} tokens, {kept} tensors, {human(size)}")
+        read = f"{source} source tokens, " if source else ""
+        say_error(f"saved {path}: {read}{result.length} tokens, {kept} tensors, {human(size)}")
     return 0

@@ -7,7 +7,7 @@ from importlib import import_module
 
 import click
 
-from engine.cli.options import MODEL_WORDS, chat_option, target_option
+from engine.cli.options import MODEL_WORDS, chat_option, pickle_option, target_option
 from engine.cli.options import command as make_command
 from engine.errors import LayerstepError
 
@@ -22,13 +22,16 @@ def open_app(
     file: str | None,
     chat: bool = False,
     target: str | None = None,
+    allow_pickle: bool = False,
 ) -> int:
     """Start the app and wait for it; its exit code. Raises LayerstepError where it is not installed."""
     try:
         run = import_module(APP).run
     except ModuleNotFoundError as error:
         raise LayerstepError(f"the app cannot start without {error.name}; install layerstep again") from None
-    return int(run(prompt=prompt, model=model, address=address, file=file, chat=chat, target=target))
+    return int(
+        run(prompt=prompt, model=model, address=address, file=file, chat=chat, target=target, allow_pickle=allow_pickle)
+    )
 
 
 @make_command(name="layerstep", help="Open the app on PROMPT. Without one it opens on a sample prompt.")
@@ -37,11 +40,14 @@ def open_app(
 @click.option("--at", "address", metavar="ADDRESS", help="Where to start, e.g. blocks.2.attn.pattern[h=3,q=8].")
 @chat_option
 @target_option
-def command(prompt: str | None, model: str | None, address: str | None, chat: bool, target: str | None) -> int:
+@pickle_option
+def command(
+    prompt: str | None, model: str | None, address: str | None, chat: bool, target: str | None, allow_pickle: bool
+) -> int:
     check_address(address)
     if prompt == "-":  # the app reads a pipe by itself
         prompt = None
-    return open_app(prompt, model, address, None, chat, target)
+    return open_app(prompt, model, address, None, chat, target, allow_pickle)
 
 
 def check_address(address: str | None) -> None:

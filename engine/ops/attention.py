@@ -23,6 +23,9 @@ from engine.ops.position_bias import Alibi
 CELLS_AT_ONCE = 4 * 1024 * 1024
 """Attention cells that are written out in one go, where no kernel spares writing them."""
 
+Looks = Literal["back", "both ways", "at the source"]
+"""Where queries look: at what came before, at all of their own text, or from a decoder at its encoder's."""
+
 SAME_CELLS = {"batch": ("batch",), "head": ("head",), "query": ("query",)}
 
 
@@ -66,15 +69,25 @@ class Append(Op):
 class Scores(Op):
     """q kᵀ for every head, query and key, in float32."""
 
+    looks: Looks = "back"
     hides: ClassVar = True
     along: ClassVar = {"batch": ("batch", "batch"), "head": ("head", "kv_head"), "query": ("pos", None)}
-    TEXT: ClassVar[Text] = Text(
-        "Scores",
-        "score = q · k",
-        r"S = Q K^\top",
-        "Every query is compared with every key by a dot product. A large score says that this position has what that "
-        "query asks for. Nothing is hidden yet: even positions to come have a score here.",
-    )
+
+    @property
+    def text(self) -> Text:
+        who = (
+            "query of the decoder is compared with every key of the source"
+            if self.looks == "at the source"
+            else ("query is compared with every key")
+        )
+        hidden = "positions to come have" if self.looks == "back" else "padding has"
+        return Text(
+            "Scores",
+            "score = q · k",
+            r"S = Q K^\top",
+            f"Every {who} by a dot product. A large score says that this position has what that query asks for. "
+            f"Nothing is hidden yet: even {hidden} a score here.",
+        )
 
     def run(
         self,
@@ -115,6 +128,14 @@ class Scale(Op):
 
     @property
     def text(self) -> Text:
+        if self.factor == 1 and not self.usual:
+            return Text(
+                "Scaled scores",
+                "scaled = score",
+                r"Q K^\top",
+                "The paper divides scores by √d_head. This model takes them as they are: its weights were trained to "
+                "make them of the right size.",
+            )
         if not self.usual:
             return Text(
                 "Scaled scores",
@@ -182,10 +203,11 @@ def soft_capped(x: Float[Tensor, "*cells"], cap: float) -> Float[Tensor, "*cells
 
 @dataclass(frozen=True, slots=True)
 class Mask(Op):
-    """−∞ where a query may not attend to a key."""
+    """−∞ where a query may not attend to a key. ``cross``: the keys are those of another text, the source."""
 
     causal: bool
     window: int | None = None
+    cross: bool = False
     hides: ClassVar = True
     along: ClassVar = {
         "batch": ("batch", "batch", "batch"),
@@ -201,12 +223,23 @@ class Mask(Op):
             far_latex = r" \text{ or } |i - j| \ge W"
             far_story = f" This layer has a sliding window: it looks at most {self.window - 1} positions away."
         if not self.causal:
+            if self.cross:
+                seen = "The decoder may look at all of the source, whatever it has written, so only padding is hidden."
+            elif self.window is None:
+                seen = (
+                    "Queries and keys stand at the same places of one text, and each may look at all of it: only "
+                    "padding is hidden."
+                )
+            else:
+                seen = (
+                    "A position may look before it and after it, but this layer has a sliding window: what is more "
+                    f"than {self.window - 1} positions away is hidden, and so is padding."
+                )
             return Text(
                 "Masked scores",
                 f"masked = scores, −∞ at padding{far}",
                 rf"M_{{ij}} = -\infty \text{{ if }} j \text{{ is padding}}{far_latex}",
-                "This model looks both ways, so only padding is hidden. A score of −∞ becomes a weight of exactly 0."
-                + far_story,
+                f"{seen} A score of −∞ becomes a weight of exactly 0.",
             )
         return Text(
             "Masked scores",
@@ -240,15 +273,20 @@ class Mask(Op):
 class Softmax(Op):
     """exp(s) / Σ exp(s) over the keys; a row that may attend to nothing is zeros."""
 
+    cross: bool = False
     along: ClassVar = SAME_CELLS
     unseen: ClassVar = 0.0
-    TEXT: ClassVar[Text] = Text(
-        "Softmax over keys",
-        "p = eˢ / Σ eˢ",
-        r"P_{ij} = \frac{e^{M_{ij}}}{\sum_{j'} e^{M_{ij'}}}",
-        "Each row of scores becomes weights that add up to 1: how much of each position's value this query takes. "
-        "The largest score gets the most, and the gap grows exponentially.",
-    )
+
+    @property
+    def text(self) -> Text:
+        where, whose = (" of the source", " of the decoder") if self.cross else ("", "")
+        return Text(
+            f"Softmax over keys{where}",
+            "p = eˢ / Σ eˢ",
+            r"P_{ij} = \frac{e^{M_{ij}}}{\sum_{j'} e^{M_{ij'}}}",
+            f"Each row of scores becomes weights that add up to 1: how much of the value of each position{where} this "
+            f"query{whose} takes. The largest score gets the most, and the gap grows exponentially.",
+        )
 
     def run(
         self, info: PassInfo, masked: Float[Tensor, "batch head query key"]
@@ -344,7 +382,8 @@ class Attention(Op):
     def text(self) -> Text:
         inside, latex = "q kᵀ / √d_head", r"\frac{QK^\top}{\sqrt{d_{\mathrm{head}}}}"
         if not self.scale.usual:
-            inside, latex = "q kᵀ · scale", r"c\,QK^\top"
+            one = self.scale.factor == 1
+            inside, latex = ("q kᵀ", r"QK^\top") if one else ("q kᵀ · scale", r"c\,QK^\top")
         if self.cap is not None:
             inside, latex = f"softcap({inside})", rf"\mathrm{{softcap}}({latex})"
         if self.bias is not None or self.biased:
@@ -355,11 +394,14 @@ class Attention(Op):
         )
         if why := self.explicit:
             fused = f"No fused kernel has {why}, so the arithmetic is written out here, a block of rows at a time."
+        who, what = "Every position takes", "values"
+        if self.mask.cross:
+            who, what = "Every position of the decoder takes", "the source's values"
         return Text(
             "Weighted values",
             f"z = softmax({inside}) v",
             rf"z = \mathrm{{softmax}}\!\left({latex}\right) V",
-            f"Every position takes a mixture of values, weighted by its pattern. {fused}",
+            f"{who} a mixture of {what}, weighted by its pattern. {fused}",
         )
 
     @property

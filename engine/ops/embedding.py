@@ -47,12 +47,14 @@ class Embed(Op):
 class ScaleEmbedding(Op):
     """x · √d_model, or another factor. (Vaswani et al. 2017, section 3.4)
 
-    ``rounded``: the factor is rounded to the model's dtype first, as where it is stored.
+    ``rounded``: the factor is rounded to the model's dtype first, as where it is stored. ``placed``: whether vectors
+    for the positions are added next.
     """
 
     factor: float
     d_model: int
     rounded: bool = True
+    placed: bool = True
 
     @property
     def usual(self) -> bool:
@@ -66,10 +68,22 @@ class ScaleEmbedding(Op):
             "Scaled embedding",
             f"x ← x · {by}",
             rf"x \leftarrow x\,{latex}",
-            f"The embedding is multiplied by {by if self.usual else 'a number of the config'}. In the 2017 model this "
-            "lifts the token's own vector to the size of the position vector that is added next, so that neither "
-            "drowns the other.",
+            f"The embedding is multiplied by {by if self.usual else 'a number of the config'}. {self._why}",
         )
+
+    @property
+    def _why(self) -> str:
+        if self.placed:
+            return (
+                "In the 2017 model this lifts the token's own vector to the size of the position vector that is added "
+                "next, so that neither drowns the other."
+            )
+        if self.usual:
+            return (
+                "In the 2017 model it was to match the size of the position vectors that were added next. This model "
+                "adds none, and the factor sets the size at which the residual stream begins."
+            )
+        return "It sets the size at which the residual stream begins."
 
     def run(self, info: PassInfo, embed: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         factor = torch.tensor(self.factor, dtype=embed.dtype).item() if self.rounded else self.factor

@@ -102,11 +102,10 @@ class ExpertProject(Op):
     @property
     def text(self) -> Text:
         text = TEXTS[self.role]
-        return replace(
-            text,
-            title=text.title.replace("FFN", "Experts"),
-            story=f"The same as in an FFN, with the weights of each chosen expert. {text.story}",
-        )
+        story = f"The same as in an FFN, with the weights of each chosen expert. {text.story}"
+        if self.role == "expert_out":
+            story += " This is one expert's answer; it is weighted and mixed with the others' in the next step."
+        return replace(text, title=text.title.replace("FFN", "Experts"), story=story)
 
     def run(
         self,
@@ -138,15 +137,24 @@ class ExpertProject(Op):
 
 @dataclass(frozen=True, slots=True)
 class MixExperts(Op):
-    """y = Σ w_e · out_e over the chosen experts."""
+    """y = Σ w_e · out_e over the chosen experts. ``added``: whether y is added to the residual stream as it is."""
 
-    TEXT: ClassVar[Text] = Text(
-        "Experts mixed",
-        "mlp_out = Σ w_e · out_e",
-        r"\mathrm{mlp\_out} = \sum_e w_e\, \mathrm{out}_e",
-        "What the chosen experts answer is mixed in the router's shares. The sum is what the layer adds to the "
-        "residual stream.",
-    )
+    added: bool = True
+
+    @property
+    def text(self) -> Text:
+        name, latex = ("mlp_out", r"mlp\_out") if self.added else ("mlp.out", "mlp.out")
+        then = (
+            "The sum is what the layer adds to the residual stream."
+            if self.added
+            else "Before the sum is added to the residual stream, one more step is taken with it."
+        )
+        return Text(
+            "Experts mixed",
+            f"{name} = Σ w_e · out_e",
+            rf"\mathrm{{{latex}}} = \sum_e w_e\, \mathrm{{out}}_e",
+            f"What the chosen experts answer is mixed in the router's shares. {then}",
+        )
 
     def run(
         self,

@@ -16,7 +16,7 @@ from engine.ops.linear import linear
 
 Role = Literal[
     "query", "key", "value", "attn_out", "up", "gate", "linear_up", "down", "embed_in", "embed_out", "head", "pool",
-    "router",
+    "router", "expert_out", "cross_query", "cross_key", "cross_value", "cross_out",
 ]  # fmt: skip
 
 TEXTS: dict[Role, Text] = {
@@ -112,22 +112,88 @@ TEXTS |= {
         "A small projection scores every expert for every token. Only the few with the highest scores will run, so the "
         "model can be large while each token pays for a small part of it.",
     ),
+    "expert_out": Text(
+        "Experts: down",
+        "out_e = post W_downᵀ",
+        r"\mathrm{out}_e = \mathrm{post}\, W_{\mathrm{down}}^\top",
+        "Every active neuron adds its own vector, weighted by how active it is.",
+    ),
+    "cross_query": Text(
+        "Queries to the source",
+        "q = x W_Qᵀ",
+        r"q = x W_Q^\top",
+        "Every position of the decoder asks a question, a query for each head. It is not about the decoder's own text "
+        "but about the source, which the encoder has read.",
+    ),
+    "cross_key": Text(
+        "Keys of the source",
+        "k = memory W_Kᵀ",
+        r"k = \mathrm{memory}\, W_K^\top",
+        "The keys are made from the memory: what the encoder made of the source, one vector for each of its positions. "
+        "They depend on the source alone, so they stay the same for every token that the decoder writes.",
+    ),
+    "cross_value": Text(
+        "Values of the source",
+        "v = memory W_Vᵀ",
+        r"v = \mathrm{memory}\, W_V^\top",
+        "The value is what a position of the source hands over when the decoder looks at it. Like the keys, the values "
+        "are made from the memory, what the encoder made of the source.",
+    ),
+    "cross_out": Text(
+        "Output projection",
+        "cross_attn_out = concat(z₁ … z_h) W_Oᵀ",
+        r"\mathrm{cross\_attn\_out} = \mathrm{concat}(z_1,\dots,z_h)\, W_O^\top",
+        "What the heads took from the source stands side by side and is mapped back to d_model. This is exactly what "
+        "cross-attention adds to the decoder's residual stream.",
+    ),
 }
 
-BIASES: dict[Role, str] = {"query": "b_Q", "key": "b_K", "value": "b_V", "attn_out": "b_O"}
+BEFORE_MORE: dict[Role, Text] = {
+    "attn_out": Text(
+        "Output projection",
+        "attn.out = concat(z₁ … z_h) W_Oᵀ",
+        r"\mathrm{attn.out} = \mathrm{concat}(z_1,\dots,z_h)\, W_O^\top",
+        "The heads' results stand side by side and are mapped back to d_model. Before it is added to the residual "
+        "stream, one more step is taken with it.",
+    ),
+    "cross_out": Text(
+        "Output projection",
+        "cross_attn.out = concat(z₁ … z_h) W_Oᵀ",
+        r"\mathrm{cross\_attn.out} = \mathrm{concat}(z_1,\dots,z_h)\, W_O^\top",
+        "What the heads took from the source stands side by side and is mapped back to d_model. Before it is added to "
+        "the residual stream, one more step is taken with it.",
+    ),
+    "down": Text(
+        "FFN: down",
+        "mlp.out = post W_downᵀ",
+        r"\mathrm{mlp.out} = \mathrm{post}\, W_{\mathrm{down}}^\top",
+        "Every active neuron adds its own vector, weighted by how active it is. Before the sum is added to the "
+        "residual stream, one more step is taken with it.",
+    ),
+}
+"""The same where a norm or a multiplier stands between a sub-layer and the residual stream."""
+
+BIASES: dict[Role, str] = {
+    "query": "b_Q", "key": "b_K", "value": "b_V", "attn_out": "b_O",
+    "cross_query": "b_Q", "cross_key": "b_K", "cross_value": "b_V", "cross_out": "b_O",
+}  # fmt: skip
 """How a bias is written; b where a role is not named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Project(Op):
-    """y = x Wᵀ + b over the last axis. (Vaswani et al. 2017, sections 3.2.2 and 3.3)"""
+    """y = x Wᵀ + b over the last axis. (Vaswani et al. 2017, sections 3.2.2 and 3.3)
+
+    ``added``: whether what a sub-layer makes here is added to the residual stream as it is.
+    """
 
     role: Role
     biased: bool = field(default=False, kw_only=True)
+    added: bool = field(default=True, kw_only=True)
 
     @property
     def text(self) -> Text:
-        text = TEXTS[self.role]
+        text = TEXTS[self.role] if self.added else BEFORE_MORE[self.role]
         if not self.biased:
             return text
         bias = BIASES.get(self.role, "b")
@@ -187,17 +253,22 @@ class ProjectFromHeads(Project):
 
 @dataclass(frozen=True, slots=True)
 class HeadResult(Op):
-    """Each head's share of attn_out: z_h · W_O[:, h]ᵀ, in float32. The shares and the bias add up to attn_out."""
+    """Each head's share of ``out``: z_h · W_O[:, h]ᵀ, in float32. The shares and the bias add up to it."""
 
+    out: str = "attn_out"
     along: ClassVar = {"pos": ("pos",), "batch": ("batch",), "head": ("head",)}
     along_weight: ClassVar = {"head": 1}
-    TEXT: ClassVar[Text] = Text(
-        "Each head's share",
-        "result_h = z_h W_O[h]ᵀ",
-        r"\mathrm{result}_h = z_h\, W_O^{(h)\top}",
-        "The output projection taken apart: what each head alone adds to the residual stream. "
-        "Summed over the heads (and the bias) it is attn_out.",
-    )
+
+    @property
+    def text(self) -> Text:
+        adds = "adds to the residual stream" if self.out.endswith("_out") else "puts in"
+        return Text(
+            "Each head's share",
+            "result_h = z_h W_O[h]ᵀ",
+            r"\mathrm{result}_h = z_h\, W_O^{(h)\top}",
+            f"The output projection taken apart: what each head alone {adds}. "
+            f"Summed over the heads (and the bias) it is {self.out}.",
+        )
 
     def run(
         self,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import ClassVar
+from math import isclose, prod, sqrt
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from torch import Tensor
@@ -39,13 +39,30 @@ class Add(Op):
 
 @dataclass(frozen=True, slots=True)
 class Multiply(Op):
-    """y = c · x, where c is a number of the config. ``title`` says what for."""
+    """y = c · x, where c is a number of the config. ``title`` says what for.
+
+    ``d_model``: the width of what logits are made of; T5's c is 1/√d_model, where the embedding unembeds as well.
+    """
 
     factor: float
     title: str
+    d_model: int | None = None
+
+    @property
+    def by_width(self) -> bool:
+        """Whether it is T5's 1/√d_model."""
+        return self.d_model is not None and isclose(self.factor, 1 / sqrt(self.d_model), rel_tol=1e-6)
 
     @property
     def text(self) -> Text:
+        if self.by_width:
+            return Text(
+                self.title,
+                "y = x / √d_model",
+                r"y = x / \sqrt{d_{\mathrm{model}}}",
+                "A dot product of d_model numbers has a spread of about √d_model. The embedding matrix, which unembeds "
+                "here as well, was not made small for that, so its logits are divided by it.",
+            )
         return Text(
             self.title,
             "y = c · x",
@@ -58,6 +75,8 @@ class Multiply(Op):
         return x * self.factor
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        if self.by_width:
+            return f"1/√d_model = 1/√{self.d_model} = {self.factor:.6g}"
         return f"c = {self.factor:.6g}"
 
 
@@ -82,15 +101,21 @@ class Clip(Op):
 
 @dataclass(frozen=True, slots=True)
 class Carry(Op):
-    """y = x: the same tensor under the name by which the next part knows it. Nothing is computed or copied."""
+    """y = x: the same tensor under the name by which the next part knows it. Nothing is computed or copied.
 
-    TEXT: ClassVar[Text] = Text(
-        "Carried on",
-        "y = x",
-        r"y = x",
-        "Nothing is computed here, and nothing is copied. The block begins with the stream as the part before has left "
-        "it.",
-    )
+    ``to`` says what the next part is: a block, or the addition to the residual stream.
+    """
+
+    to: Literal["block", "stream"] = "block"
+
+    @property
+    def text(self) -> Text:
+        story = (
+            "The block begins with the stream as the part before has left it."
+            if self.to == "block"
+            else "This is the name under which every model has what a sub-layer adds to its residual stream."
+        )
+        return Text("Carried on", "y = x", "y = x", f"Nothing is computed here, and nothing is copied. {story}")
 
     def run(self, info: PassInfo, x: Float[Tensor, ...]) -> Float[Tensor, ...]:
         return x

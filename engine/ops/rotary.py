@@ -14,15 +14,7 @@ from torch import Tensor
 
 from engine.config import Rotary, RotaryStyle
 from engine.ops.base import Op, PassInfo, Shape, Text
-
-SCALINGS = {
-    "none": "",
-    "linear": "linear scaling",
-    "dynamic": "dynamic NTK scaling",
-    "yarn": "YaRN scaling",
-    "llama3": "Llama 3 scaling",
-    "longrope": "LongRoPE scaling",
-}
+from engine.told import SCALINGS
 
 
 def inverse_frequencies(rotary: Rotary, dims: int, extent: int, device: torch.device) -> Float[Tensor, " dims/2"]:

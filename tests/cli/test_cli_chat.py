@@ -57,6 +57,18 @@ def test_other_text_in_brackets_is_text(call: Call, speaking: Path, prompt: str)
     assert len(shown) == len(trace(load_model(speaking), prompt, chat=True).tokens[0])
 
 
+@pytest.mark.parametrize(
+    "prompt", ['[{"rol": "user", "content": "hi"}]', '[{"role": "user", "content": "hi"},]', " [{"]
+)
+def test_a_mistyped_list_of_messages_is_said_to_be_text(call: Call, speaking: Path, prompt: str) -> None:
+    done = call("show", prompt, "--chat", "--model", speaking, "--json")
+    assert done.code == 0
+    assert "begins as a JSON list of messages and is none" in done.err
+    assert done.json["prompt"] == f"[user] {prompt.strip()}\n[assistant]"
+    for right in (json.dumps(MESSAGES), "[the disk]"):
+        assert "JSON" not in call("show", right, "--chat", "--model", speaking).err
+
+
 def test_every_entry_point_gives_equal_ids(call: Call, speaking: Path) -> None:
     """T4: one switch."""
     text = "why was the disk full"
@@ -82,7 +94,9 @@ def test_several_chats_at_once(speaking: Path) -> None:
 def test_a_model_without_a_template_says_so(call: Call, tiny: Path) -> None:
     done = call("show", "hi", "--chat", "--model", tiny)
     assert (done.code, done.out) == (1, "")
-    assert done.err == "layerstep: this model has no chat template; give the prompt as plain text, without chat\n"
+    assert (
+        done.err == "layerstep: this model has no chat template; give the prompt as plain text, without chat (--chat)\n"
+    )
     with pytest.raises(TokenizerError, match="no chat template"):
         trace(load_model(tiny), "hi", chat=True)
 
@@ -107,4 +121,4 @@ def test_the_app_is_told(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[object, ...]] = []
     monkeypatch.setattr("engine.cli.walk.open_app", lambda *what: calls.append(what) or 0)
     assert call("hi", "--chat").code == 0
-    assert calls == [("hi", None, None, None, True, None)]
+    assert calls == [("hi", None, None, None, True, None, False)]

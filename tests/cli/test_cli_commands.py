@@ -1,12 +1,16 @@
 """``trace``, ``plan`` and ``models``."""
 
 import os
+import re
 
 import pytest
-from calls import Call
-from safetensors.torch import save_file
+import torch
+from calls import Call, write_model
+from safetensors.torch import load_file, save_file
 
 from engine import load_model, open_trace, plan_trace, trace
+from engine.browse import Session
+from engine.errors import CheckpointError
 
 PROMPT = "dog bites man"
 
@@ -36,12 +40,22 @@ def test_keep_takes_patterns(call: Call, tiny, tmp_path):
     assert kept == ["blocks.0.attn.q", "blocks.1.attn.q", "embed", "logits"]
 
 
+def test_keep_takes_all_and_patterns_together(call: Call, tiny, tmp_path):
+    file, off_path = tmp_path / "a.safetensors", "blocks.1.attn.result"
+    assert call("trace", PROMPT, "--model", tiny, "-o", file).code == 0
+    done = call("show", file, "--at", off_path)
+    advice = re.search(r"record it with \S+ in keep as well \((--keep) (\S+)\)", done.err)
+    assert (done.code, bool(advice)) == (1, True)
+    assert call("trace", PROMPT, "--model", tiny, "-o", file, "--force", *advice.groups()).code == 0
+    assert call("show", file, "--at", off_path).code == call("show", file, "--at", "logits").code == 0
+
+
 def test_nothing_is_replaced_unless_asked(call: Call, tiny, tmp_path):
     file = tmp_path / "a"
     file.write_text("mine")
     done = call("trace", PROMPT, "--model", tiny, "-o", file)
     assert (done.code, done.out) == (1, "")
-    assert "exists already; choose another name, or replace it with force" in done.err
+    assert "exists already; choose another name, or replace it with force (--force)" in done.err
     assert file.read_text() == "mine"
     assert call("trace", PROMPT, "--model", tiny, "-o", file, "--force").code == 0
     assert open_trace(file).prompt == PROMPT
@@ -81,6 +95,38 @@ def test_plan_as_text(call: Call, tiny):
     assert (done.code, done.err) == (0, "")
     for words in ("blocks.*.attn.pattern", "on demand", "peak of the run", "weights", "FLOP", "more than the 32"):
         assert words in done.out
+
+
+def test_plan_says_that_a_run_would_be_refused(call: Call, tmp_path):
+    folder = write_model(tmp_path / "short", positions="learned", n_ctx=8)
+    why = call("trace", ", ".join(["5"] * 9), "--ids", "--model", folder, "-o", tmp_path / "a").err
+    assert "has 9 tokens, but short has only 8 positions" in why
+    done = call("plan", folder, "-n", 9)
+    assert done.code == 0
+    assert done.out.endswith(f"a run would be refused: {why.removeprefix('layerstep: ')}")
+    assert call("plan", folder, "-n", 9, "--json").json["notices"] == [done.out.split("\n")[-2]]
+    assert call("plan", folder, "-n", 8, "--json").json["notices"] == []
+
+
+def test_plan_reads_a_pickle_where_allowed(call: Call, tiny, tmp_path):
+    torch.save(load_file(tiny / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / name).write_bytes((tiny / name).read_bytes())
+    refused = call("plan", tmp_path, "-n", 8)
+    assert (refused.code, refused.out) == (1, "")
+    assert "--allow-pickle" in refused.err
+    allowed = call("plan", tmp_path, "-n", 8, "--allow-pickle", "--json")
+    assert allowed.code == 0
+    assert allowed.json["dtype"] == "float32"
+    file, place = tmp_path / "a.safetensors", ["--at", "blocks.0.attn.result"]
+    assert call("trace", PROMPT, "--model", tmp_path, "-o", file, "--allow-pickle").code == 0
+    assert "--allow-pickle" in call("show", file, "--model", tmp_path, *place).err
+    assert call("show", file, "--model", tmp_path, *place, "--allow-pickle").code == 0
+    for asked in ({"prompt": PROMPT}, {"file": str(file)}):  # what the app asks of the engine
+        request = {"model": str(tmp_path)} | asked
+        with pytest.raises(CheckpointError, match="--allow-pickle"):
+            Session().open(request, lambda *_: None)
+        assert Session().open(request | {"allow_pickle": "yes"}, lambda *_: None)["prompt"] == PROMPT
 
 
 def test_plan_needs_no_weights(call: Call, tiny, tmp_path):

@@ -77,10 +77,20 @@ def test_every_site_can_be_shown(call: Call, kind, request):
 
 
 def test_a_site_of_a_decoder_is_refused_by_name(call: Call, stack):
-    for name in ("logits", "blocks.0.attn.cache_k"):
-        done = call("show", PROMPT, "--model", stack, "--at", name)
-        assert done.code == 1
-        assert f"there is no site '{name}' in this program" in done.err
+    done = call("show", PROMPT, "--model", stack, "--at", "blocks.0.attn.cache_k")
+    assert done.code == 1
+    assert "there is no site 'blocks.0.attn.cache_k' in this program" in done.err
+
+
+@pytest.mark.parametrize("address", ["logits", "probs[p=-1]"])
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_logits_of_a_model_without_a_head_are_refused_with_what_it_has(call: Call, stack, sentence, address, form):
+    for folder, site in ((stack, "blocks.1.ln2.normalized"), (sentence, "sentence")):
+        done = call("show", PROMPT, "--model", folder, "--at", address, *form)
+        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+        assert (
+            f"is an encoder without an output head: it has no logits and predicts no token; look at {site}" in done.err
+        )
 
 
 @pytest.mark.parametrize("kind", ["bert", "stack", "sentence"])

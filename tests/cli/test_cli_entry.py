@@ -17,8 +17,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     """What the app was opened with, in place of opening it."""
     calls: list[tuple[object, ...]] = []
 
-    def record(*what: object) -> int:
-        calls.append(what)
+    def record(*what: object, **more: object) -> int:
+        calls.append((*what, *more.values()))
         return 0
 
     monkeypatch.setattr("engine.cli.walk.open_app", record)
@@ -50,7 +50,14 @@ def test_the_app_gets_model_address_and_file(call: Call, opened, tmp_path):
     file.touch()
     assert call("hi", "--model", "m", "--at", "blocks.0.attn.q[h=1]").code == 0
     assert call("open", file, "--at", "logits").code == 0
-    assert opened == [("hi", "m", "blocks.0.attn.q[h=1]", None, False, None), (None, None, "logits", str(file))]
+    assert call("hi", "--model", "m", "--allow-pickle").code == 0
+    assert call("open", file, "--model", "m", "--allow-pickle").code == 0
+    assert opened == [
+        ("hi", "m", "blocks.0.attn.q[h=1]", None, False, None, False),
+        (None, None, "logits", str(file), False),
+        ("hi", "m", None, None, False, None, True),
+        (None, "m", None, str(file), True),
+    ]
 
 
 @pytest.mark.parametrize("args", [["hi", "--at", "a b"], ["open", "not/there"], ["open", "."]])
@@ -105,7 +112,7 @@ def test_help_names_every_command(call: Call):
         ["show", "hi", "--max-memory", "lots"],
         ["show", "hi", "--kernel", "fast"],
         ["show", "hi", "--keep", ""],
-        ["show", "hi", "--keep", "all,blocks.0.attn.q"],
+        ["show", "hi", "--keep", ","],
         ["--nope\x1b[31m"],
         ["two", "prompts"],
     ],

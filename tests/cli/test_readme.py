@@ -47,7 +47,7 @@ def test_headless_lines(call: Call, tmp_path, monkeypatch):
 def test_app_lines(call: Call, monkeypatch):
     opened: list[tuple[object, ...]] = []
     monkeypatch.setattr("engine.cli.walk.open_app", lambda *what: opened.append(what) or 0)
-    monkeypatch.setattr("engine.cli.open.open_app", lambda *what: opened.append(what) or 0)
+    monkeypatch.setattr("engine.cli.open.open_app", lambda *what, **more: opened.append((*what, more)) or 0)
     monkeypatch.setattr("engine.cli.open.check_file", lambda _: None)
     for line in APP:
         assert call(*shlex.split(line, comments=True)[1:]).code == 0, line

@@ -112,11 +112,22 @@ def test_keep_may_change_from_pass_to_pass(tiny):
 
 def test_a_pattern_that_names_nothing_is_refused(tiny):
     model = tiny(**MODERN)
-    with pytest.raises(AddressError, match="'residual' is a word of its own"):
-        trace(model, [1], keep=["residual", "embed"])
     for keep in (["blocks.*.attn.qq"], "nonsense", ["blocks.0.attn.q", "blocks.9.*"], [""]):
         with pytest.raises(AddressError, match="for example"):
             trace(model, [1], keep=keep)
+
+
+def test_a_list_may_hold_words_and_patterns(tiny):
+    model = tiny(**MODERN)
+    path, edges = model.program.path(), model.program.edges
+    for keep, named in (
+        (["all", "blocks.1.attn.result"], {*path, "blocks.1.attn.result"}),
+        (["blocks.*.attn.q", "residual"], {*edges, "blocks.0.attn.q", "blocks.1.attn.q"}),
+        (["residual", "all"], {*path, *edges}),
+    ):
+        assert trace(model, [1, 2], keep=keep).passes[0].kept.keys() == named
+    with pytest.raises(AddressError, match="for example"):
+        trace(model, [1], keep=["all", "blocks.9.*"])
 
 
 def test_what_is_kept_is_what_was_asked_for(tiny):

@@ -24,7 +24,7 @@ def test_a_pipe_in_place_of_a_config_is_refused_and_not_waited_for(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"keep": None}, {"keep": 5}, {"keep": [5]}, {"keep": ["residual", "logits"]}, {"kernel": None},
+        {"keep": None}, {"keep": 5}, {"keep": [5]}, {"keep": ["residual", 5]}, {"kernel": None},
         {"positions": 5}, {"max_memory": "1G"}, {"max_memory": float("nan")}, {"max_memory": -1},
     ],
 )  # fmt: skip

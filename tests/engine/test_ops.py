@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import ARCHITECTURES, SENTENCE, TRANSLATOR, gap, random_ids, tiny_config
+from tiny import ARCHITECTURES, BERT, EXPERTS, GPT2, SENTENCE, TRANSLATOR, gap, random_ids, tiny_config
 from torch import Tensor
 
 import engine.ops
@@ -24,7 +24,7 @@ from engine.ops.mask import attention_mask
 from engine.ops.mlp import Activate, Gate
 from engine.ops.norm import LayerNorm, NormScale, RMSNorm
 from engine.ops.projection import HeadResult, Project, ProjectFromHeads, ProjectToHeads
-from engine.ops.residual import Add, Carry
+from engine.ops.residual import Add, Carry, Multiply
 from engine.ops.rotary import RotaryTable, Rotate
 from engine.ops.unembed import Probabilities, Unembed
 
@@ -556,6 +556,98 @@ def test_every_op_speaks(op):
     assert text.latex.count(r"\left") - text.latex.count(r"\leftarrow") == text.latex.count(r"\right")
     assert text.latex.count(r"\begin") == text.latex.count(r"\end")
     assert op == dataclasses.replace(op)  # plain data
+
+
+def story(site: str, **traits) -> str:
+    """What a step of a small program says of itself: formula and story."""
+    step = build_program(tiny_config(**traits)).step(site)
+    assert step is not None
+    return f"{step.op.text.formula} | {step.op.text.story}"
+
+
+@pytest.mark.parametrize("place", ["pre", "post", "sandwich", "output"])
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+@pytest.mark.parametrize("sub", ["attn", "mlp"])
+def test_only_what_is_added_says_that_it_is(place, scale, sub):
+    traits = GPT2 | {"norm_place": place, "residual_scale": scale}
+    if place in ("pre", "post") and scale == 1:
+        assert "exactly what" in story(f"blocks.0.{sub}_out", **traits)
+        return
+    first = story(f"blocks.0.{sub}.out", **traits)
+    assert first.startswith(f"{sub}.out = ")
+    assert "exactly what" not in first
+    assert "one more step" in first
+    last = story(f"blocks.0.{sub}_out", **traits)
+    assert "The block begins" not in last
+    assert "multiplied" in last if scale != 1 else "what a sub-layer adds" in last
+
+
+@pytest.mark.parametrize("place", ["pre", "sandwich"])
+def test_a_head_s_share_is_of_what_its_projection_makes(place):
+    said = story("blocks.0.attn.result", **GPT2, norm_place=place)
+    assert said.endswith("it is attn_out." if place == "pre" else "it is attn.out.")
+    assert ("adds to the residual stream" in said) == (place == "pre")
+
+
+def test_an_expert_s_answer_is_one_of_several():
+    said = story("blocks.0.mlp.expert_out", **EXPERTS)
+    assert said.startswith("out_e = ")
+    assert "one expert's answer; it is weighted and mixed" in said
+    assert "adds to the residual stream" not in said
+    assert story("blocks.0.mlp_out", **EXPERTS).endswith("adds to the residual stream.")
+    assert "one more step" in story("blocks.0.mlp.out", **EXPERTS, norm_place="sandwich")
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v", "scores", "masked", "pattern", "z"])
+def test_cross_attention_speaks_of_two_texts(name):
+    said = story(f"blocks.0.cross_attn.{name}", **TRANSLATOR)
+    assert "source" in said
+    assert "both ways" not in said
+    assert said != story(f"blocks.0.attn.{name}", **TRANSLATOR)
+    assert ("encoder" in said) == (name in "qkv")
+
+
+def test_a_mask_says_who_may_look_where():
+    assert "never ahead" in story("blocks.0.attn.masked", **TRANSLATOR)
+    both = story("encoder.blocks.0.attn.masked", **TRANSLATOR)
+    assert "the same places of one text, and each may look at all of it: only padding is hidden" in both
+    assert "even padding" in story("encoder.blocks.0.attn.scores", **TRANSLATOR)
+    near = story("blocks.0.attn.masked", **BERT)
+    assert "only padding" not in near
+    assert "more than 2 positions away is hidden, and so is padding" in near
+    q = torch.arange(6)[None]  # window 3
+    assert attention_mask(q, q, causal=False, window=3)[0, 3].tolist() == [False, True, True, True, True, True]
+
+
+def test_scores_that_are_not_scaled_are_said_to_be_so():
+    assert TRANSLATOR["attn_scale"] == 1
+    assert story("blocks.0.attn.scaled", **TRANSLATOR).startswith("scaled = score | ")
+    assert story("blocks.0.attn.z", **TRANSLATOR).startswith("z = softmax(q kᵀ + bias) v")
+    assert story("blocks.0.attn.scaled", attn_scale=0.5).startswith("scaled = score · scale | ")
+    assert story("blocks.0.attn.scaled").startswith("scaled = score / √d_head | ")
+
+
+@pytest.mark.parametrize(
+    ("positions", "factor", "words", "missing"),
+    [
+        ("sinusoidal", 20**0.5, "position vector that is added next", "adds none"),
+        ("rotary", 20**0.5, "This model adds none", "that is added next"),
+        ("rotary", 12.0, "the size at which the residual stream begins", "2017"),
+    ],
+)
+def test_a_scaled_embedding_says_what_comes_next(positions, factor, words, missing):
+    said = story("embed_scaled", positions=positions, embed_scale=factor)
+    assert words in said
+    assert missing not in said
+
+
+def test_logits_divided_by_the_width_say_so():
+    said = story("logits", **TRANSLATOR, logit_scale=20**-0.5)
+    assert said.startswith("y = x / √d_model | ")
+    assert "the config gives" not in said
+    assert Multiply(20**-0.5, "", 20).numbers([], [], ()) == "1/√d_model = 1/√20 = 0.223607"
+    for traits in ({"logit_scale": 0.25}, {"logit_scale": 20**-0.5, "tied": False}):
+        assert "the config gives" in story("logits", **TRANSLATOR, **traits)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tiny_t5 import SOURCE, write_t5
 
 from engine import ModelConfig, extend, load_model, open_trace, trace
 from engine.errors import ConfigError, PromptError, TraceFileError
@@ -78,6 +79,45 @@ def test_a_character_that_begins_in_one_pass_and_ends_in_the_next():
     whole, split = trace(model, ids), in_passes(model, ids, [3])
     assert [t.group for t in split.tokens[0]] == [t.group for t in whole.tokens[0]]
     assert split.prompt == whole.prompt
+
+
+def test_a_trace_goes_on_with_a_text_as_with_its_ids():
+    model = load_model("modern")
+    begun = trace(model, "The keys to")
+    t = extend(model, begun, " the cabinet")
+    ids = [token.id for token in model.tokenizer.encode(" the cabinet", add_special=False)]
+    assert [token.id for token in t.tokens[0]] == [
+        token.id for token in (*begun.tokens[0], *model.tokenizer.extend([], ids))
+    ]
+    assert torch.equal(t["logits"], extend(model, begun, ids)["logits"])
+    assert t.prompt.endswith("The keys to the cabinet")
+    assert sum(token.origin == "tokenizer" for token in t.tokens[0]) == sum(
+        token.origin == "tokenizer" for token in begun.tokens[0]
+    )
+    assert any("U+FFFD" in said for said in extend(model, begun, " a\ud800").notices)
+    with pytest.raises(PromptError, match="no tokens to extend"):
+        extend(model, begun, "")
+
+
+def test_a_translation_goes_on_in_the_target_s_words(tmp_path):
+    model = load_model(write_t5(tmp_path / "t5"), device="cpu")
+    begun = trace(model, SOURCE, target="die")
+    t = extend(model, begun, "Katze sass")
+    assert [token.label for token in t.tokens[0]] == ["<pad>", "die", "Katze", "sass"]
+    assert t.source_tokens == begun.source_tokens
+
+
+def test_a_text_without_a_tokenizer_is_refused(tiny):
+    model = tiny()
+    for run in (lambda: trace(model, "the"), lambda: extend(model, trace(model, IDS), " cat")):
+        with pytest.raises(PromptError, match=r"has no tokenizer; give token ids instead of text \(--ids\)"):
+            run()
+
+
+def test_a_model_says_in_a_line_what_it_is(tiny):
+    model = tiny()
+    assert repr(model) == f"<Model tiny: {model.config.summary}, cpu, float64>"
+    assert len(repr(load_model("modern", device="cpu"))) < 120
 
 
 def test_a_trace_goes_on_only_with_the_weights_it_was_recorded_with(tiny, tmp_path):

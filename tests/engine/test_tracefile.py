@@ -769,7 +769,7 @@ def test_an_existing_file_is_replaced_only_with_force(path):
     write(path, {"n": 1}, {})
     before = path.read_bytes()
     assert refusal(write, path, {"n": 2}, {}) == (
-        f"{path} exists already; choose another name, or replace it with force"
+        f"{path} exists already; choose another name, or replace it with force (--force)"
     )
     assert path.read_bytes() == before
     write(path, {"n": 2}, {}, force=True)

@@ -51,8 +51,22 @@ class FakeEngine:
     """Answers requests; ``slow`` is the time an ``open`` takes."""
 
     def __init__(
-        self, layers: int = 2, heads: int = 4, kv: int = 2, slow: float = 0.0, hostile: bool = False, die_on: str = ""
+        self,
+        layers: int = 2,
+        heads: int = 4,
+        kv: int = 2,
+        slow: float = 0.0,
+        hostile: bool = False,
+        die_on: str = "",
+        source: bool = False,
+        experts: bool = False,
+        mask: int | None = None,
+        withheld: str = "",
     ) -> None:
+        """``source``: the prompt is what an encoder reads; ``mask``: the position an encoder is to fill in;
+        ``withheld``: why windows of steps off the path cannot be had."""
+        self.source, self.experts, self.mask, self.withheld = source, experts, mask, withheld
+        self.words: list[str] = []
         self.layers, self.heads, self.kv, self.slow, self.hostile, self.die_on = (
             layers,
             heads,
@@ -62,6 +76,7 @@ class FakeEngine:
             die_on,
         )
         self.d = {"d_model": 32, "d_head": 8, "d_mlp": 64, "d_rot": 8, "d_vocab": 500, "scale": 1}
+        self.chosen = {"choice": 2, "d_expert": 64}
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.summary: dict[str, Any] = {}
         self.tokens: list[str] = []
@@ -102,7 +117,8 @@ class FakeEngine:
         if prompt == "":
             raise FakeError("PromptError", "the prompt is empty")
         words = HOSTILE if self.hostile else [w if i == 0 else " " + w for i, w in enumerate(str(prompt).split(" "))]
-        self.tokens = ["<|bos|>", *words]
+        self.words = words if self.source else []
+        self.tokens = ["<|bos|>", *(str(params.get("target") or "").split() if self.source else words)]
         self.steps = {}
         for step in self._program(len(self.tokens)):
             self.steps[step["site"]] = step
@@ -113,7 +129,12 @@ class FakeEngine:
             "report": ["cast 38 tensors from float16 to float32", "ignored x.inv_freq" + bad],
             "config": {"n_layers": self.layers, "n_heads": self.heads, "n_kv_heads": self.kv, "norm": "rms",
                        "positions": "rotary", "n_ctx": 256, **self.d},
+            "facts": [["n_layers", str(self.layers)], ["kinds", "sliding, window 8; full"]],
             "tokens": [[self._token(i, text) for i, text in enumerate(self.tokens)]],
+            "source_tokens": [[self._token(i + 1, text) for i, text in enumerate(self.words)]] if self.source else [],
+            "target": " ".join(self.tokens[1:]) if self.source else "",
+            "masked": [[] if self.mask is None else [self.mask]],
+            "predicts": "next token" if self.mask is None else "masked token",
             "passes": [{"start": 0, "length": len(self.tokens)}],
             "steps": list(self.steps.values()),
         }  # fmt: skip
@@ -129,7 +150,8 @@ class FakeEngine:
 
     def _program(self, n: int) -> Iterator[dict[str, Any]]:
         stream, sizes = ("batch", "pos", "d_model"), {"batch": 1, "pos": n, "query": n, "key": n, "kv_pos": n}
-        sizes |= {"head": self.heads, "kv_head": self.kv, **self.d}
+        sizes |= {"head": self.heads, "kv_head": self.kv, **self.d, **self.chosen}
+        sizes |= {"src": len(self.words), "src_key": len(self.words)}
 
         def step(
             site: str, part: str, label: str, axes: tuple[str, ...], formula: str = "y = W x + b", **more: Any
@@ -143,6 +165,9 @@ class FakeEngine:
                 "reads": [], "params": [], **more,
             }  # fmt: skip
 
+        if self.source:
+            yield step("source_tokens", "input", "source_tokens", ("batch", "src"), dtype="int64")
+            yield step("encoder.blocks.0.resid_post", "residual", "resid out", ("batch", "src", "d_model"))
         yield step("tokens", "input", "tokens", ("batch", "pos"), "ids = tokenize(text)", dtype="int64")
         yield step("positions", "input", "positions", ("batch", "pos"), "0, 1, 2, …", dtype="int64")
         yield step("embed", "input", "embed", stream, "x = W_E[id]", reads=["tokens"], params=["embed.weight"])
@@ -189,6 +214,15 @@ class FakeEngine:
             yield step(
                 f"{b}.resid_mid", "residual", "resid mid", stream, "x + o", reads=[f"{b}.resid_pre", f"{b}.attn_out"]
             )
+            if self.source:
+                cross = ("batch", "head", "query", "src_key")
+                yield step(
+                    f"{b}.cross_attn.pattern", "cross-attention", "pattern", cross, block_name=f"decoder block {layer}"
+                )
+            if self.experts:
+                chosen = ("batch", "pos", "choice")
+                yield step(f"{b}.mlp.expert_indices", "mlp", "expert_indices", chosen, dtype="int64")
+                yield step(f"{b}.mlp.expert_out", "mlp", "expert_out", (*chosen, "d_expert"))
             yield step(f"{b}.mlp.post", "mlp", "activated", ("batch", "pos", "d_mlp"), "silu(g) · u")
             yield step(f"{b}.mlp_out", "mlp", "mlp out", stream)
             yield step(f"{b}.resid_post", "residual", "resid out", stream, "x + m")
@@ -204,8 +238,12 @@ class FakeEngine:
             return float(self.summary["tokens"][0][index["pos"]]["id"])
         if site == "positions":
             return float(index["pos"])
+        if name in ("source_tokens", "expert_indices"):
+            return float(index.get("src", (3 * index.get("pos", 0) + index.get("choice", 0)) % 8))
         seed = zlib.crc32(site.encode()) % 1000
         if name == "pattern":
+            if "src_key" in index:
+                return 1 / len(self.words)
             if index["key"] > index["query"]:
                 return 0.0
             weights = [
@@ -226,6 +264,8 @@ class FakeEngine:
         step = self.steps.get(address.site)
         if step is None:
             raise FakeError("AddressError", f"there is no site {address.site!r}")
+        if self.withheld and not step["on_path"]:
+            raise FakeError("NotKeptError", self.withheld)
         axes, shape = tuple(step["axes"]), tuple(step["shape"])
         index = address.resolve(axes, shape)
         ranges, left, full = [], [], []

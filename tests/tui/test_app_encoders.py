@@ -65,7 +65,8 @@ async def test_with_a_head_it_shows_what_fits_in_the_mask(tmp_path) -> None:
     request = {"prompt": PROMPT, "model": str(folder)}
     async with running((80, 24), link=ProcessLink, wait=False, request=request) as (app, pilot):
         await opened(app, pilot)
-        main_of(app).go_to_address("blocks.1.ln2.normalized[p=4]")
+        assert main_of(app).here[1].pos == 4  # where the mask is
+        main_of(app).go_to_address("blocks.1.ln2.normalized")
         await settled(pilot)
         shown = strip_of(app)
         assert "[[MASK]]" in shown
@@ -81,6 +82,7 @@ async def test_an_encoder_decoder_has_two_texts_and_both_are_walked(tmp_path) ->
         await opened(app, pilot)
         main = main_of(app)
         assert "[</s>]" in strip_of(app)  # it begins with what the encoder reads
+        assert main.here[0].target == TARGET.replace(" ", "")  # tokens of whole words have no spaces
         main.go_to_address("blocks.1.cross_attn.pattern[h=1,q=2,k=1]")
         await settled(pilot)
         text = "\n".join(text_of(app))

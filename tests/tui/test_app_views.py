@@ -87,7 +87,7 @@ async def test_the_explanation_at_160_by_45() -> None:
             "9 tokens, d_model = 32",
             "out blocks.1.attn.pattern 4×9×9",
             "✓ rows sum to 1",
-            "not on the path",
+            "does not write this down",
         ):
             assert words in shown
         assert "head 0 of 4" in shown

@@ -466,6 +466,6 @@ async def test_what_loading_the_weights_did_can_be_read() -> None:
         await pilot.pause()
         text = "\n".join(text_of(app))
         assert "cast 38 tensors from float16 to float32" in text
-        assert "n_heads" in text
+        assert "n_layers  2" in text
         await pilot.press("a")
         assert not isinstance(app.screen, AboutScreen)

@@ -46,6 +46,7 @@ class Scale:
     width: int
     weight: bool  # attention weights: from 0 in one hue, and a cell of exactly 0 is a masked one
     shades: bool = False
+    whole: bool = False  # ids and positions: no decimals, and no scale either
 
     @property
     def limit(self) -> float:
@@ -61,6 +62,8 @@ class Scale:
     def places(self) -> int:
         """Decimals of the digits in a cell; -1 where there is no room for digits."""
         low, high, end = self.stats.low, self.stats.high, wanted(self.limit)
+        if self.whole:
+            return 0
         if self.weight:
             high = min(high, 0.9)  # a weight of 1 may have a decimal fewer
         places = decimals(low, high, self.room, max(3, end))
@@ -71,7 +74,7 @@ class Scale:
     def numbered(self) -> bool:
         """Whether this width tells the values apart and none is too long for its cell."""
         low, high, places = self.stats.low, self.stats.high, wanted(self.limit)
-        enough = self.places >= places > 0 and decimals(low, high, self.room, places) == places
+        enough = self.whole or (self.places >= places > 0 and decimals(low, high, self.room, places) == places)
         return enough and all(len(cell(end, 0)) <= self.room for end in (low, high))
 
     def needed(self) -> int:
@@ -81,6 +84,8 @@ class Scale:
 
     def level(self, value: float) -> int:
         """−LEVELS … LEVELS."""
+        if self.whole:
+            return 0
         return max(-LEVELS, min(LEVELS, math.floor(value / self.limit * LEVELS + 0.5)))
 
     def segments(self, line: Sequence[float | None], cursor: int = -1, words: bool = True) -> list[Segment]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from rich.segment import Segment
 from textual.app import ComposeResult
@@ -11,10 +11,8 @@ from textual.binding import Binding
 from tui.screens.dialog import Box, Dialog
 from tui.screens.help import HelpLines
 from tui.state.trace import Trace
-from tui.text import fit, foreign
-from tui.widgets.why import wrap
-
-NAMED = 18
+from tui.text import cells, fit, foreign
+from tui.widgets.lines import wrap
 
 
 class AboutLines(HelpLines):
@@ -29,11 +27,19 @@ class AboutLines(HelpLines):
         yield [Segment(f" {foreign(trace.model)}", inks.strong)]
         for words in (f"{trace.device} {trace.dtype}", *trace.notices):
             yield from self._told(words)
-        for title, lines in (("Loading the weights", trace.report), ("Config", tuple(_told(trace.config)))):
-            yield []
-            yield [Segment(f" {title}", inks.strong)]
-            for words in lines or ("nothing to report",):
-                yield from self._told(words)
+        none = "opened from a file: its weights are not loaded" if trace.from_file else "nothing to report"
+        yield []
+        yield [Segment(" Loading the weights", inks.strong)]
+        for words in trace.report or (none,):
+            yield from self._told(words)
+        yield []
+        yield [Segment(" Config, where it is not as usual", inks.strong)]
+        widest = max((cells(foreign(name)) for name, _ in trace.facts), default=0)
+        for name, words in trace.facts:
+            room = max(20, self.room.width - widest - 6)
+            for n, line in enumerate(wrap(foreign(words), room)):
+                label = fit(foreign(name) if n == 0 else "", widest)
+                yield [Segment(f"   {label}  ", inks.muted), Segment(line, inks.text)]
 
     def _told(self, words: str) -> Iterator[list[Segment]]:
         for line in wrap(foreign(words), max(20, self.room.width - 5)):
@@ -43,13 +49,6 @@ class AboutLines(HelpLines):
         """Lines break elsewhere."""
         self.on_mount()
         self.forget()
-
-
-def _told(config: Mapping[str, object]) -> Iterator[str]:
-    """What a config says, field by field; what it leaves at nothing is left out."""
-    for key, value in config.items():
-        if key != "name" and value not in (None, False, [], "none", 0):
-            yield f"{fit(key, NAMED)} {'yes' if value is True else value}"
 
 
 class AboutScreen(Dialog[str]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     _Base = Screen[None]
 else:
     _Base = object
+
+
+HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*/)?\w[\w.-]*(@\S+)?", re.ASCII)
+"""``owner/name``, the old ones ``name``, perhaps of one revision."""
 
 
 class Asking(_Base):
@@ -57,13 +62,40 @@ class Asking(_Base):
     def do_trace_prompt(self) -> None:
         from tui.screens.ask import AskScreen
 
-        value = self._prompt()
-        model = self.trace.model if self.trace else self.request.get("model", "modern")
-        self.app.push_screen(AskScreen("new prompt", f"for the model {model}", value), self._prompted)
+        if self._has_model("a prompt needs one"):
+            model = self.trace.model if self.trace else self.request["model"]
+            words = f"for the model {model}" + (
+                f", with the target {target} (y changes it)" if (target := self._target()) else ""
+            )
+            self.app.push_screen(AskScreen("new prompt", words, self._prompt()), self._prompted)
 
     def _prompted(self, prompt: str | None) -> None:
         if prompt is not None:
-            self.open(self._model() | self._chat() | {"prompt": prompt})
+            self._record(prompt, self._target())
+
+    def do_trace_target(self) -> None:
+        from tui.screens.ask import AskScreen
+
+        assert self.trace is not None
+        if not self.trace.source_tokens:
+            self.say(f"{self.trace.model} is no encoder-decoder, so it has no target", "warning")
+        elif self._has_model("a target needs one"):
+            words = "what the decoder has written so far; nothing is its start token alone"
+            self.app.push_screen(AskScreen("target", words, self._target()), self._target_given)
+
+    def _target_given(self, target: str | None) -> None:
+        if target is not None:
+            self._record(self._prompt(), target)
+
+    def _record(self, prompt: str, target: str) -> None:
+        """Run the same model again."""
+        self.open(self._model() | self._chat() | ({"target": target} if target else {}) | {"prompt": prompt})
+
+    def _target(self) -> str:
+        """What the decoder beside an encoder was given."""
+        if self.trace is None or not self.trace.source_tokens:
+            return ""
+        return str(self.request.get("target", self.trace.target))
 
     def _prompt(self) -> str:
         """What was typed last; of a chat the trace has only what the template made of it."""
@@ -76,11 +108,16 @@ class Asking(_Base):
         return {"chat": "yes"} if self.request.get("chat") else {}
 
     def _model(self) -> dict[str, str]:
-        return (
-            {"model": self.request["model"]}
-            if "model" in self.request
-            else {"model": self.trace.model if self.trace else "modern"}
-        )
+        """The model that was asked for. A trace file has only a name, and others may have the same."""
+        asked = ("model", "allow_pickle") if "model" in self.request else ()
+        return {key: self.request[key] for key in asked if key in self.request}
+
+    def _has_model(self, why: str) -> bool:
+        """Whether there is a model to run; where there is none it says so."""
+        if not self._model():
+            words = f"a trace file holds no model, and {why}; choose one with m"
+            self.tell("no model", words, (("m", "chooses one"),), self.do_trace_model)
+        return bool(self._model())
 
     def do_trace_open(self) -> None:
         from tui.screens.ask import AskScreen
@@ -114,13 +151,17 @@ class Asking(_Base):
             found = [
                 choice for choice in choices if all(word in f"{choice.text} {choice.note}".casefold() for word in words)
             ]
-            return found or ([Choice(text, text, "a folder")] if text.strip() else [])
+            return found or ([Choice(_at_home(text), text, _model_kind(text))] if text.strip() else [])
 
-        screen = FinderScreen("model", matches, "a name or a folder", self._model()["model"])
+        screen = FinderScreen(
+            "model", matches, "a name, a folder, a GGUF file or a hub id", self._model().get("model", "")
+        )
         self.app.push_screen(screen, self._model_chosen)
 
     def _model_chosen(self, choice: Choice | None) -> None:
         if choice is not None:
+            if self._target():
+                self.say("the target was that of the other model; y gives this one its own")
             self.open({"model": choice.value, "prompt": self._prompt()} | self._chat())
 
     def do_trace_save(self) -> None:
@@ -274,6 +315,25 @@ def _path(text: str) -> tuple[Path, str, str]:
     except ValueError as error:
         return path, "nothing", f"that is no path: {error}"
     return path, "file" if S_ISREG(mode) else "folder" if S_ISDIR(mode) else "other", ""
+
+
+def _at_home(text: str) -> str:
+    """A typed path with ``~`` spelled out. Else as it was typed: ``./modern`` is not the sample ``modern``."""
+    return str(_path(text)[0]) if text.startswith("~") else text
+
+
+def _model_kind(text: str) -> str:
+    """What a typed model is, in words: a place on the disk comes before an id of the hub."""
+    typed = text.strip()
+    kind = "nothing" if (found := _path(typed))[2] else found[1]
+    gguf = typed.lower().endswith(".gguf")
+    if kind != "nothing":
+        return (
+            "a folder" if kind == "folder" else "a GGUF file" if gguf else "no model: neither a folder nor a GGUF file"
+        )
+    if HUB_ID.fullmatch(typed) and not gguf:
+        return "from the hub"
+    return "no such file" if gguf else "no such folder"
 
 
 def _file_trouble(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.sites import Address
@@ -12,7 +13,7 @@ from tui.session import Session
 from tui.state.answers import Check, Ranking
 from tui.state.cursor import Cursor, carry, goto
 from tui.state.trace import Step, Trace
-from tui.state.views import Plane
+from tui.state.views import Plane, views_of
 from tui.widgets.job import Job, JobLine
 from tui.widgets.plane import PlaneView
 from tui.widgets.stage import Stage
@@ -169,6 +170,23 @@ class Fetching(_Base):
             self.trouble = str(error)
         if self.plane is not None and self.plane.key == plane.key:
             self.show_all()
+
+    def named(self, plane: Plane) -> Plane:
+        """The plane with the expert's number where the cursor is on one that a router chose."""
+        step, trace = plane.step, plane.trace
+        chosen = trace.by_site.get(f"{step.site.rpartition('.')[0]}.expert_indices")
+        if self.cursor is None or chosen is None or chosen is step or "choice" not in step.axes:
+            return plane
+        there = replace(self.cursor, step=chosen.index)
+        indices = Plane.of(trace, there, views_of(chosen)[0])
+        (row, col), block = indices.cell(there), self.session.known(indices)
+        expert = block.value(row, col) if block else None
+        if expert is not None:
+            return replace(plane, names=(("choice", f"expert {expert:.0f}"),))
+        rows, cols = (row, row + 1), (col, col + 1)
+        if self._first_time("expert", (indices.key, row, col)):
+            self._in_background(lambda: self._ask(lambda: self.session.block(indices, rows, cols)), "expert")
+        return plane
 
     def next_token(self) -> Ranking | None:
         """What comes after the cursor's token, or what an encoder would put there; None while that is not here."""

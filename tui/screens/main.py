@@ -109,16 +109,20 @@ class MainScreen(Walking, Asking, Fetching, Screen[None]):
             return
         trace, cursor, plane = self.trace, self.cursor, self.plane
         self.query_one(HeaderLine).show(trace, cursor, self.client.state)
-        self.query_one(KeyLine).show(trace is not None)
+        self.query_one(KeyLine).show(trace is not None, trace is not None and bool(trace.source_tokens))
         self.query_one(PassTree).show(trace, cursor)
         if trace is None or cursor is None or plane is None:
             return
+        plane = self.named(plane)
         block = self.session.known(plane) if plane.view.kind != "ranked" else None
+        ranking = self.ranking_here(plane)
         shades = self.few_colours if self.shades is None else self.shades
-        self.query_one(Stage).show(plane, cursor, block, self.ranking_here(plane), shades, self.zoom, self.trouble)
+        missing = ranking.trouble if ranking else self.trouble if block is None else ""
+        trouble = "there is no value here" if missing else self.trouble
+        self.query_one(Stage).show(plane, cursor, block, ranking, shades, self.zoom, trouble, missing)
         self.query_one(TokenStrip).show(trace, cursor, self.next_token())
         if self.query_one("#why-pane").display:
-            self.query_one(WhyPane).show(plane, cursor, block, self.checks_here(plane.step))
+            self.query_one(WhyPane).show(plane, cursor, block, self.checks_here(plane.step), missing)
 
     @property
     def alive(self) -> bool:

@@ -19,10 +19,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The first candidates at a position; ``nonfinite`` values mean that there is no ranking."""
+    """The first candidates at a position; none where values are ``nonfinite`` or for the reason in ``trouble``."""
 
     rows: tuple[Candidate, ...] = ()
     nonfinite: int = 0
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)

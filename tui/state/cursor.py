@@ -22,6 +22,7 @@ FIELD = {
     "src_query": "src",
     "src_key": "key",
     "head": "head",
+    "choice": "choice",
     "d_vocab": "vocab",
 }
 """Axis -> the cursor's field for it; every other axis is ``dim``, and ``kv_head`` follows ``head``."""
@@ -38,6 +39,7 @@ class Cursor:
     src: int = 0
     key: int = 0
     dim: int = 0
+    choice: int = 0
     vocab: int = 0
     at: int = 0
 
@@ -95,17 +97,26 @@ class Cursor:
 
 
 def start(trace: Trace) -> Cursor:
-    """Where a fresh trace is looked at first: the first step, the last token."""
+    """Where a fresh trace is looked at first: the first step, the last token, or the first that is to be filled in."""
     last, last_src = (max(0, len(trace.line(0, axis)) - 1) for axis in ("pos", "src"))
-    return Cursor(pos=last, src=last_src, key=max(last, last_src))
+    masked = trace.masked[0] if trace.masked and trace.predicts != "next token" else ()
+    return Cursor(pos=masked[0] if masked else last, src=last_src, key=max(last, last_src))
 
 
 def goto(trace: Trace, cursor: Cursor, address: Address) -> Cursor:
-    """The cursor at an address; axes it does not name keep their index. Raises KeyError, AddressError."""
+    """The cursor at an address. Raises KeyError, AddressError.
+
+    Axes it does not name keep their index, but a query without a key is looked at where it sees itself.
+    """
     step = trace.by_site[address.site]
     moved = replace(cursor, step=step.index, at=cursor.at if address.at is None else address.at)
-    for axis, index in address.resolve(step.axes, step.shape).items():
+    named = address.resolve(step.axes, step.shape)
+    for axis, index in named.items():
         moved = moved.put(trace, axis, (index.start or 0) if isinstance(index, Span) else index)
+    for query, key in (("query", "key"), ("src_query", "src_key")):
+        if query in named and key in step.axes and key not in named:
+            earlier = trace.passes[moved.at][0] if query == "query" and moved.at < len(trace.passes) else 0
+            moved = moved.put(trace, key, earlier + moved.index(trace, query))
     return moved
 
 

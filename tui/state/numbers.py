@@ -12,9 +12,14 @@ def special(value: float) -> str:
     return "" if math.isfinite(value) else ("∞" if value > 0 else "-∞")
 
 
-def exact(value: float) -> str:
-    """A value for a readout: six significant digits."""
-    return special(value) or f"{value:.6g}"
+def exact(value: float, whole: bool = False) -> str:
+    """A value for a readout: six significant digits, or all of a whole number."""
+    return special(value) or (f"{value:.0f}" if whole else f"{value:.6g}")
+
+
+def share(probability: float) -> str:
+    """A probability with two decimals; one that would be 0.00 is said to be less."""
+    return f"{probability:.2f}" if probability >= 0.005 or not probability else "<.01"
 
 
 def short(value: float, width: int = 7) -> str:

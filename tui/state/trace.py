@@ -76,8 +76,20 @@ class Step:
     @property
     def where(self) -> str:
         """``block 2 · attention · pattern``"""
+        return self._placed(PARTS.get(self.part, self.part))
+
+    @property
+    def where_short(self) -> str:
+        """``block 2 · pattern``, but ``block 2 · cross · pattern``: two attentions must not look alike."""
+        return self._placed("cross" if self.part == "cross-attention" else "")
+
+    @property
+    def whole(self) -> bool:
+        """Whether its values are whole numbers: ids, positions."""
+        return self.dtype.startswith(("int", "uint"))
+
+    def _placed(self, part: str) -> str:
         place = [self.block_name or f"block {self.block}"] if self.block is not None else []
-        part = PARTS.get(self.part, self.part)
         return " · ".join([*place, *([part] if part and part != self.name else []), self.name])
 
 
@@ -94,9 +106,12 @@ class Trace:
     notices: tuple[str, ...] = ()
     report: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
+    facts: tuple[tuple[str, str], ...] = ()
     predicts: str | None = "next token"
     tokens: tuple[tuple[Token, ...], ...] = ()
     source_tokens: tuple[tuple[Token, ...], ...] = ()
+    target: str = ""
+    masked: tuple[tuple[int, ...], ...] = ()
     steps: tuple[Step, ...] = ()
     passes: tuple[tuple[int, int], ...] = ((0, 0),)
     run: int = 0
@@ -114,9 +129,12 @@ class Trace:
             notices=tuple(str(notice) for notice in summary.get("notices") or ()),
             report=tuple(str(line) for line in summary.get("report") or ()),
             config=dict(summary.get("config") or {}),
+            facts=tuple((str(name), str(words)) for name, words in summary.get("facts") or ()),
             predicts=summary.get("predicts", "next token"),
             tokens=_tokens(summary.get("tokens")),
             source_tokens=_tokens(summary.get("source_tokens")),
+            target=str(summary.get("target") or ""),
+            masked=tuple(tuple(map(int, row)) for row in summary.get("masked") or ()),
             steps=tuple(_step(index, entry) for index, entry in enumerate(summary.get("steps") or ())),
             passes=tuple((int(p["start"]), int(p["length"])) for p in summary.get("passes") or ()) or ((0, 0),),
             run=run,
@@ -131,6 +149,11 @@ class Trace:
     def blocks(self) -> tuple[int, ...]:
         """The blocks that have steps, in order."""
         return tuple(sorted({step.block for step in self.steps if step.block is not None}))
+
+    @property
+    def from_file(self) -> bool:
+        """Whether it was opened from a file, without the weights of its model."""
+        return self.file is not None
 
     @cached_property
     def heads_per_kv(self) -> int:

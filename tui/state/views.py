@@ -15,7 +15,8 @@ from tui.state.numbers import exact
 from tui.state.trace import SOURCE_AXES, Step, Trace
 
 TOKEN_AXES = ("query", "key", "pos", "kv_pos", *SOURCE_AXES)
-HEAD_AXES = ("head", "kv_head")
+HEAD_AXES = ("head", "kv_head", "choice")
+"""Axes that ``h`` walks: attention heads, and of a mixture of experts the chosen experts of a token, best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def views_of(step: Step) -> tuple[View, ...]:
             View("bars", "d_vocab"),
             *([View("matrix", rows, "d_vocab")] if rows else []),
         )
-    if step.dtype.startswith(("int", "uint")) and tokens and len(wide) == 1:
+    if step.whole and tokens and len(wide) == 1:
         return (View("tokens", tokens[0]),)
     if len(wide) <= 1:
         return (View("bars", wide[0] if wide else (axes[-1] if axes else "")),)
@@ -73,6 +74,7 @@ class Plane:
     view: View
     place: tuple[tuple[str, int], ...]
     at: int
+    names: tuple[tuple[str, str], ...] = ()  # axis -> what the cursor's index on it is called
 
     @classmethod
     def of(cls, trace: Trace, cursor: Cursor, view: View) -> Plane:
@@ -121,7 +123,7 @@ class Plane:
             return "0 (masked)"
         if value == float("-inf") and stats.masked:
             return "-∞ (masked)"
-        return f"{value:.0f}" if self.view.kind == "tokens" else exact(value)
+        return exact(value, self.step.whole)
 
     def cell(self, cursor: Cursor) -> tuple[int, int]:
         """The cursor's row and column in the picture."""

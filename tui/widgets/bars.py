@@ -50,7 +50,8 @@ class Bars(RowsView):
             return [Segment(f" {label} ", inks.muted), Segment("┄".rjust(NUMBER), inks.faint)]
         stats = self.block.stats if self.block else None
         masked = stats is not None and value == float("-inf") and stats.masked > 0
-        number = "masked" if masked else exact(value)
+        whole = self.plane.step.whole
+        number = "masked" if masked else exact(value, whole)
         style = inks.error if special(value) and not masked else inks.faint if masked else inks.text
         segments = [
             Segment("▸" if here else " ", inks.accent),
@@ -58,7 +59,7 @@ class Bars(RowsView):
             Segment(number.rjust(NUMBER) + " ", inks.cursor if here else style),
         ]
         room = width - self._label - NUMBER - 4
-        if stats is not None and not masked:
+        if stats is not None and not masked and not whole:
             most = max(abs(stats.low), abs(stats.high))
             segments += [
                 Segment(" ", inks.text),

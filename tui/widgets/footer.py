@@ -25,13 +25,13 @@ class KeyLine(LineView, can_focus=False):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._has_trace = False
+        self._has_trace = self._has_target = False
         self._spots: list[tuple[int, int, str]] = []
 
-    def show(self, has_trace: bool) -> None:
+    def show(self, has_trace: bool, has_target: bool = False) -> None:
         """Only what can be done now."""
-        if has_trace != self._has_trace:
-            self._has_trace = has_trace
+        if (has_trace, has_target) != (self._has_trace, self._has_target):
+            self._has_trace, self._has_target = has_trace, has_target
             self.forget()
 
     def strip(self, y: int) -> Strip:
@@ -40,6 +40,7 @@ class KeyLine(LineView, can_focus=False):
 
     def _line(self, width: int) -> list[Segment]:
         able = [action for action in ACTIONS if action.hint and (self._has_trace or not action.needs_trace)]
+        able = [action for action in able if self._has_target or not action.for_target]
         chosen = set(_fitting(able, width - 1))
         segments, x = [Segment(" ", self.inks.text)], 1
         self._spots = []

@@ -77,7 +77,7 @@ class Heatmap(PlaneView):
         stats = self.block.stats if self.block else UNKNOWN
         self._gutter = min(_gutter(self.plane), max(1, self.room.width // 3))
         space = max(0, self.room.width - self._gutter)
-        scale = Scale(stats, self.palette, 1, self.plane.zero_is_masked(stats), self.shades)
+        scale = Scale(stats, self.palette, 1, self.plane.zero_is_masked(stats), self.shades, self.plane.step.whole)
         self._width = self.zoom or auto_width(cols, space, scale.needed())
         self._scale = replace(scale, width=self._width)
         self._height = auto_height(rows, self.room.height - 1, self._width)
@@ -133,7 +133,7 @@ class Heatmap(PlaneView):
     def _profile_strip(self, plane: Plane, y: int, left: int, count: int) -> Strip:
         """A line of the row at the cursor as bars, where there is room for them below the cells."""
         width, spare = self.room.width, self.room.height - 1 - plane.size[0] * self._height - 1
-        if not 0 < y <= spare or spare < PROFILE[0] or self.block is None:
+        if not 0 < y <= spare or spare < PROFILE[0] or self.block is None or plane.step.whole:
             return self.blank(width)
         key = ("profile", self.cell, left, width, spare)
         if self._profile_key != key:

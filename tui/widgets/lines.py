@@ -12,7 +12,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from tui.render.palette import Inks, Palette, inks, palette
-from tui.text import fit
+from tui.text import cells, fit
 from tui.themes import THEMES
 
 MOST_STRIPS = 2000
@@ -25,6 +25,25 @@ def shortened(segments: list[Segment], width: int) -> list[Segment]:
     *first, last = segments
     room = max(0, width - sum(segment.cell_length for segment in first))
     return [*first, Segment(fit(last.text, room), last.style)]
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Lines of at most ``width`` cells, broken between words where that can be."""
+    lines, line, used = [], "", 0
+    for word in text.split(" "):
+        size = cells(word)
+        if used and used + 1 + size <= width:
+            line, used = f"{line} {word}", used + 1 + size
+            continue
+        if line:
+            lines.append(line)
+        while size > width:
+            head = fit(word, width, cut="").rstrip() or word[:1]
+            lines.append(head)
+            word = word[len(head) :]
+            size = cells(word)
+        line, used = word, size
+    return [*lines, line] if line or not lines else lines
 
 
 class LineView(ScrollView, inherit_bindings=False):
@@ -41,6 +60,10 @@ class LineView(ScrollView, inherit_bindings=False):
     def strip(self, y: int) -> Strip:
         """The line ``y`` of the widget (not of its content), ``self.room`` wide."""
         raise NotImplementedError
+
+    def drawn(self, y: int) -> Strip:
+        """The line ``y`` as it is drawn: ``strip(y)``, unless something else stands in its place."""
+        return self.strip(y)
 
     @property
     def room(self) -> Size:
@@ -86,7 +109,7 @@ class LineView(ScrollView, inherit_bindings=False):
         lines, style = [], self.inks.text
         self._drawing = room  # it is asked for again and again, and costs a walk over the screen each time
         for y in range(crop.y, crop.bottom):
-            line = self.strip(y) if y < room.height else Strip.blank(room.width, style)
+            line = self.drawn(y) if y < room.height else Strip.blank(room.width, style)
             if crop.x or line.cell_length != crop.width:
                 line = line.crop_extend(crop.x, crop.right, style)
             lines.append(line)

@@ -16,12 +16,12 @@ class Pane(Vertical, can_focus=False):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._titles: tuple[str, ...] = ("",)
+        self._titles: tuple[str, ...] = ("", "")
 
-    def titled(self, left: str, *right: str) -> None:
-        """Set the titles; of those for the right the first that fits is shown. Any text is made printable."""
-        if (left, *right) != self._titles:
-            self._titles = (left, *right)
+    def titled(self, left: str, *right: str, short: str = "") -> None:
+        """Set the titles; of those for the right the first that fits is shown, beside ``short`` if need be."""
+        if (left, short, *right) != self._titles:
+            self._titles = (left, short, *right)
             self._draw_title()
 
     def on_resize(self) -> None:
@@ -35,16 +35,17 @@ class Pane(Vertical, can_focus=False):
             self._draw_title()
 
     def _draw_title(self) -> None:
-        left, *rights = self._titles
-        short = left.split(" · ")
+        left, short, *rights = self._titles
         room = self.outer_size.width - 6
         if room <= 0 or not left:
             self.border_title = ""
             return
+        if short and cells(left) > room:
+            left = short
         left = fit(left, min(cells(left), room))
         right = next((right for right in rights if cells(left) + cells(right) + 3 <= room), "")
-        if rights and not right and len(short) > 2:  # without its middle there is room for more
-            left = " · ".join((short[0], short[-1]))
+        if rights and not right and short:  # without its middle there is room for more
+            left = fit(short, min(cells(short), room))
             right = next((right for right in rights if cells(left) + cells(right) + 3 <= room), "")
         spare = room - cells(left) - cells(right) - 2
         if not right or spare < 1:

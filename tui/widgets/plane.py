@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from rich.segment import Segment
 from textual.geometry import Size
 from textual.message import Message
+from textual.strip import Strip
 
 from tui.state.block import Block
 from tui.state.views import Plane
-from tui.widgets.lines import LineView
+from tui.text import centred, foreign
+from tui.widgets.lines import LineView, wrap
 
 
 class PlaneView(LineView, can_focus=True):
@@ -32,6 +35,7 @@ class PlaneView(LineView, can_focus=True):
         self.plane: Plane | None = None
         self.block: Block | None = None
         self.cell = (0, 0)
+        self.trouble = ""
         self._asked: object = None
 
     def show(self, plane: Plane, cell: tuple[int, int], block: Block | None) -> None:
@@ -52,6 +56,24 @@ class PlaneView(LineView, can_focus=True):
         if changed or moved:
             self.refresh()
         self.want()
+
+    def complain(self, trouble: str) -> None:
+        """Say why there is no picture, in its place; '' where there is one."""
+        if trouble != self.trouble:
+            self.trouble = trouble
+            self.forget()
+
+    def drawn(self, y: int) -> Strip:
+        if not self.trouble:
+            return self.strip(y)
+        width = self.room.width
+        lines = wrap(foreign(self.trouble), max(4, min(width - 4, 76)))
+        place = y - max(0, (self.room.height - len(lines)) // 2)
+        if not 0 <= place < len(lines):
+            return self.blank(width)
+        return self.cached(
+            ("no", place, width), lambda: [Segment(centred(lines[place], width), self.inks.error)], width
+        )
 
     def measure(self) -> None:
         """Set the virtual size from the plane and the room there is."""

@@ -21,14 +21,17 @@ def spot(plane: Plane, cursor: Cursor) -> list[tuple[str, str, int]]:
     """The cursor's place on the axes of the picture: axis, what is there, index."""
     axes = [axis for axis in (plane.view.rows, plane.view.cols) if axis]
     extra = [axis for axis in plane.step.axes if axis in TOKEN_AXES and axis not in axes]
+    extra += [axis for axis in plane.step.axes if axis == "choice" and axis not in axes]
+    named = dict(plane.names)
     return [
-        (axis, plane.label(axis, cursor.index(plane.trace, axis)), cursor.index(plane.trace, axis))
+        (axis, named.get(axis) or plane.label(axis, index), index)
         for axis in extra + axes
+        for index in [cursor.index(plane.trace, axis)]
     ]
 
 
 def value_words(plane: Plane, block: Block | None, cell: tuple[int, int]) -> str:
-    """The value at a cell in words."""
+    """The value at a cell in words; … while it is not here."""
     return plane.words(block.value(*cell), block.stats) if block else "…"
 
 
@@ -50,6 +53,7 @@ class Readout(LineView, can_focus=False):
         self._value = ""
         self._block: Block | None = None
         self._scale: Scale | None = None
+        self._whole = False
         self._trouble = ""
 
     def show(
@@ -66,6 +70,7 @@ class Readout(LineView, can_focus=False):
         value = value_words(plane, block, plane.cell(cursor)) if plane and cursor else ""
         if plane and plane.view.kind == "ranked":
             words, value = [word for word in words if word[0] != "d_vocab"], _candidate(ranking, cursor)
+        self._whole = plane is not None and plane.step.whole
         state = (words, value, block, scale, trouble)
         if state != (self._words, self._value, self._block, self._scale, self._trouble):
             self._words, self._value, self._block, self._scale, self._trouble = state
@@ -98,7 +103,8 @@ class Readout(LineView, can_focus=False):
             return []
         stats = block.stats
         segments = [Segment(" ", inks.text)]
-        if self._scale is not None:
+        scaled = self._scale is not None and not self._whole
+        if self._scale is not None and scaled:
             low, high = (-self._scale.limit if stats.signed else 0.0), self._scale.limit
             below = "≤" if stats.clipped and stats.low < low else ""
             above = "≥" if stats.clipped and stats.high > high else ""
@@ -107,16 +113,14 @@ class Readout(LineView, can_focus=False):
                 *legend(self._scale, max(8, width // 5)),
                 Segment(f" {above}{short(high)}  ", inks.muted),
             ]
-        parts = [
-            f"min {short(stats.low)}",
-            f"max {short(stats.high)}",
-            f"mean {short(stats.mean)}",
-            f"std {short(stats.std)}",
-        ]
+        parts = [f"min {exact(stats.low, True)}", f"max {exact(stats.high, True)}"]
+        if not self._whole:
+            parts = [f"min {short(stats.low)}", f"max {short(stats.high)}"]
+            parts += [f"mean {short(stats.mean)}", f"std {short(stats.std)}"]
         if stats.masked:
             parts.insert(0, f"{MASKED} {count(stats.masked)} masked")
         used = sum(segment.cell_length for segment in segments)
-        if self._scale is not None and self._scale.places < 0:
+        if self._scale is not None and scaled and self._scale.places < 0:
             ends = f"{'±' if stats.signed else '0…'}{short(self._scale.limit, 5)}"
             words = f"shade = share of {ends}"
             parts.insert(0, words if used + len(words) + 2 <= width else f"shade of {ends}")

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from tui.state.answers import Ranking
 from tui.state.block import Block
 from tui.state.cursor import Cursor
-from tui.state.views import Plane
+from tui.state.views import HEAD_AXES, Plane
 from tui.widgets.pane import Pane
 from tui.widgets.plane import PlaneView
 from tui.widgets.ranked import Ranked
@@ -49,8 +49,9 @@ class Stage(Pane):
         shades: bool,
         zoom: int,
         trouble: str = "",
+        missing: str = "",
     ) -> None:
-        """Draw a plane with what is here of it."""
+        """Draw a plane with what is here of it; ``missing`` is why there is nothing to draw."""
         view = self._widget(plane.view.kind)
         if view.display is False or self.query_one(Welcome).display:
             focused = any(other.has_focus for other in self.query(PlaneView))
@@ -59,6 +60,7 @@ class Stage(Pane):
                 other.display = other is view
             if focused:
                 view.focus()
+        view.complain(missing)
         if isinstance(view, Ranked):
             view.rank(plane, ranking, cursor.vocab)
         else:
@@ -67,7 +69,7 @@ class Stage(Pane):
             view.show(plane, plane.cell(cursor), block)
         self.query_one(Readout).show(plane, cursor, block, getattr(view, "scale", None), ranking, trouble)
         self.query_one(Caption).show(plane.step.title or plane.step.label, plane.step.formula)
-        self.titled(plane.step.where, *_heads(plane))
+        self.titled(plane.step.where, *_heads(plane), short=plane.step.where_short)
 
     def greet(self, *lines: str) -> None:
         """What stands here while there is no picture."""
@@ -85,9 +87,9 @@ class Stage(Pane):
 
 
 def _heads(plane: Plane) -> tuple[str, ...]:
-    """``head 3 of 8`` where the step has heads and one is shown; longest first."""
+    """``head 3 of 8`` where the step has heads, or chosen experts, and one is shown; longest first."""
     place = dict(plane.place)
-    for axis in ("head", "kv_head"):
+    for axis in HEAD_AXES:
         if axis in place:
             total, shared = plane.step.size(axis), plane.trace.heads_per_kv
             if axis == "kv_head" and shared > 1:

@@ -9,6 +9,7 @@ from textual.strip import Strip
 
 from tui.state.answers import Ranking
 from tui.state.cursor import Cursor
+from tui.state.numbers import share
 from tui.state.trace import Trace
 from tui.text import cells, fit
 from tui.widgets.lines import LineView
@@ -111,22 +112,35 @@ class TokenStrip(LineView, can_focus=False):
             kind = "no output head" if self.trace.config.get("causal") else "encoder"
             return [Segment(fit(f" {kind}: no next token", width), inks.muted)]
         arrow = " →  " if predicts == "next token" else " here:  "
-        segments, used = [Segment(arrow, inks.primary)], len(arrow)
+        segments = [*self._follows(), Segment(arrow, inks.primary)]
+        used = sum(segment.cell_length for segment in segments)
         if self._next is None:
             return [*segments, Segment("…", inks.faint)]
+        if self._next.trouble:
+            return [*segments, Segment(fit(f"the {predicts} is not in this trace", width - used), inks.muted)]
         if self._next.nonfinite:
             return [*segments, Segment(fit(f"not finite: no {predicts}", width - used), inks.error)]
         for row in self._next.rows:
-            if row.prob < 0.005 and used > len(arrow):
+            if row.prob < 0.005 and row is not self._next.rows[0]:
                 break
             label = fit(row.label, min(cells(row.label), LONGEST_TOKEN))
-            number = f" {row.prob:.2f}   "
+            number = f" {share(row.prob)}   "
             size = cells(label) + len(number)
             if used + size > width:
                 break
             segments += [Segment(label, inks.text), Segment(number, inks.muted)]
             used += size
         return segments
+
+    def _follows(self) -> list[Segment]:
+        """After the source's tokens nothing is predicted: which token of the decoder the prediction follows."""
+        trace, cursor = self.trace, self._cursor
+        if trace is None or cursor is None or cursor.token_axis(trace) != "src":
+            return []
+        line = trace.line(cursor.batch)
+        label = trace.label(cursor.batch, max(0, min(cursor.pos, len(line) - 1)))
+        words = fit(label, min(cells(label), LONGEST_TOKEN))
+        return [Segment(" decoder, after ", self.inks.muted), Segment(words, self.inks.text)]
 
     def on_click(self, event: Click) -> None:
         """A click on a token goes there."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.segment import Segment
 from textual.strip import Strip
 
-from tui.text import centred
-from tui.widgets.lines import LineView
+from tui.text import centred, foreign
+from tui.widgets.lines import LineView, wrap
 
 
 class Welcome(LineView, can_focus=False):
@@ -23,9 +23,10 @@ class Welcome(LineView, can_focus=False):
             self.forget()
 
     def strip(self, y: int) -> Strip:
-        width, top = self.room.width, max(0, (self.room.height - len(self._said)) // 2)
-        place = y - top
-        if not 0 <= place < len(self._said):
+        width = self.room.width
+        lines = [line for said in self._said for line in wrap(foreign(said), max(4, width - 4))]
+        place = y - max(0, (self.room.height - len(lines)) // 2)
+        if not 0 <= place < len(lines):
             return self.blank(width)
         style = self.inks.strong if place == 0 else self.inks.muted
-        return self.cached((place, width), lambda: [Segment(centred(self._said[place], width), style)], width)
+        return self.cached((place, width), lambda: [Segment(centred(lines[place], width), style)], width)

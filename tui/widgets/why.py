@@ -19,7 +19,7 @@ from tui.state.numbers import count, exact
 from tui.state.trace import Step, Trace
 from tui.state.views import Plane
 from tui.text import cells, fit, foreign
-from tui.widgets.lines import LineView
+from tui.widgets.lines import LineView, wrap
 from tui.widgets.readout import spot, value_words
 
 Line = tuple[list[Segment], int]
@@ -45,19 +45,20 @@ class WhyPane(LineView, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._state: tuple[Plane | None, Cursor | None, Block | None, tuple[Check, ...] | None] = (
-            None,
-            None,
-            None,
-            None,
-        )
+        self._state: tuple[Plane | None, Cursor | None, Block | None, tuple[Check, ...] | None, str]
+        self._state = (None, None, None, None, "")
         self._lines: list[Line] = []
 
     def show(
-        self, plane: Plane | None, cursor: Cursor | None, block: Block | None, checks: tuple[Check, ...] | None
+        self,
+        plane: Plane | None,
+        cursor: Cursor | None,
+        block: Block | None,
+        checks: tuple[Check, ...] | None,
+        trouble: str = "",
     ) -> None:
-        """Explain the cursor's step; ``checks`` is None while they are not here."""
-        state = (plane, cursor, block, checks)
+        """Explain the cursor's step; ``checks`` is None while they are not here, ``trouble`` why there is no value."""
+        state = (plane, cursor, block, checks, trouble)
         if state == self._state:
             return
         old = self._state[0]
@@ -89,19 +90,25 @@ class WhyPane(LineView, can_focus=True):
             self._lay_out()
 
     def _lay_out(self) -> None:
-        plane, cursor, block, checks = self._state
+        plane, cursor, block, checks, trouble = self._state
         width = self.room.width
         if not self.display or width < 4 or plane is None or cursor is None:
             self._lines = []
         else:
-            self._lines = list(self._write(plane, cursor, block, checks, width))
+            self._lines = list(self._write(plane, cursor, block, checks, trouble, width))
         size = Size(width, len(self._lines))
         if size != self.virtual_size:
             self.virtual_size = size
         self.forget()
 
     def _write(
-        self, plane: Plane, cursor: Cursor, block: Block | None, checks: Sequence[Check] | None, width: int
+        self,
+        plane: Plane,
+        cursor: Cursor,
+        block: Block | None,
+        checks: Sequence[Check] | None,
+        trouble: str,
+        width: int,
     ) -> Iterator[Line]:
         inks, step = self.inks, plane.step
         yield from _paragraph(step.title or step.label, inks.strong, width)
@@ -112,15 +119,18 @@ class WhyPane(LineView, can_focus=True):
             yield from _paragraph(step.story, inks.text, width)
         yield _EMPTY
         yield from self._flow(plane.trace, step, width)
-        if plane.view.kind != "ranked":
+        if trouble:
+            yield _EMPTY
+            yield from _paragraph(f"✗ {trouble}", inks.error, width)
+        elif plane.view.kind != "ranked":
             yield _EMPTY
             yield from self._here(plane, cursor, block, width)
-        if checks is None or checks:
+        if checks or (checks is None and not trouble):
             yield _EMPTY
             yield from self._checks(checks, width)
-        if not step.on_path:
+        if not step.on_path and not trouble:
             yield _EMPTY
-            yield from _paragraph("○ not on the path to the outcome: computed when it is looked at", inks.muted, width)
+            yield from _paragraph(f"○ {_unwritten(step)}", inks.muted, width)
 
     def _flow(self, trace: Trace, step: Step, width: int) -> Iterator[Line]:
         inks = self.inks
@@ -147,9 +157,8 @@ class WhyPane(LineView, can_focus=True):
 
     def _here(self, plane: Plane, cursor: Cursor, block: Block | None, width: int) -> Iterator[Line]:
         inks = self.inks
-        places = [(axis, str(index), index) for axis, index in plane.place if axis in ("head", "kv_head")] + spot(
-            plane, cursor
-        )
+        heads = [(axis, str(index), index) for axis, index in plane.place if axis in ("head", "kv_head")]
+        places = heads + spot(plane, cursor)
         for axis, label, index in places:
             size = plane.step.size(axis)
             tail = f"  {index} of {size}" if label != str(index) else f"  of {size}"
@@ -168,7 +177,7 @@ class WhyPane(LineView, can_focus=True):
             ],
             -1,
         )
-        if block is not None and plane.view.kind != "tokens":
+        if block is not None and not plane.step.whole:
             stats = block.stats
             yield (
                 [
@@ -196,6 +205,13 @@ class WhyPane(LineView, can_focus=True):
 _EMPTY: Line = ([], -1)
 
 
+def _unwritten(step: Step) -> str:
+    """Why a step that the outcome may well hang on is not part of the pass."""
+    if step.part in ("attention", "cross-attention") and step.axes[-1:] in (("key",), ("src_key",)):
+        return "the pass does all of attention in one step and does not write this down: computed when you look"
+    return "the pass does not write this down: computed when you look"
+
+
 def _shape(step: Step) -> str:
     return "×".join(
         str(size) for size in (step.shape[1:] if step.axes[:1] == ("batch",) and step.shape[:1] == (1,) else step.shape)
@@ -212,22 +228,3 @@ def _paragraph(text: str, style: Style, width: int, indent: int = 1) -> Iterator
     for part in str(text).split("\n") if text else ():
         for line in wrap(foreign(part), max(4, width - indent - 1)):
             yield [Segment(" " * indent + line, style)], -1
-
-
-def wrap(text: str, width: int) -> list[str]:
-    """Lines of at most ``width`` cells, broken between words where that can be."""
-    lines, line, used = [], "", 0
-    for word in text.split(" "):
-        size = cells(word)
-        if used and used + 1 + size <= width:
-            line, used = f"{line} {word}", used + 1 + size
-            continue
-        if line:
-            lines.append(line)
-        while size > width:
-            head = fit(word, width, cut="").rstrip() or word[:1]
-            lines.append(head)
-            word = word[len(head) :]
-            size = cells(word)
-        line, used = word, size
-    return [*lines, line] if line or not lines else lines
