@@ -6,6 +6,7 @@ python docs/pictures.py
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 from tui.app import LayerstepApp
@@ -28,8 +29,8 @@ async def draw(name: str, model: str, prompt: str, address: str, size: tuple[int
     async with app.run_test(size=size) as pilot:
         for _ in range(600):
             await pilot.pause(0.1)
-            header = app.screen._compositor.render_strips()[0].text
-            if "step " in header and not len(app.screen.workers):
+            strips = app.screen._compositor.render_strips()
+            if strips and re.search(r"step \d+/", strips[0].text) and not len(app.screen.workers):
                 break
         else:
             raise SystemExit(f"{name}: the app did not open {prompt!r} within a minute")
