@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,9 +19,9 @@ Messages = Sequence[Mapping[str, Any]]
 """Messages as chat APIs have them: `{"role": "user", "content": "Hello"}`."""
 
 SECONDS: Final = 10
-"""A template that computes for longer is stopped."""
+"""A template that computes for longer is stopped, and so is one that takes half as long again, computing or not."""
 
-NO_TEMPLATE: Final = "this model has no chat template; give the prompt as plain text, without chat"
+NO_TEMPLATE: Final = "this model has no chat template; give the prompt as plain text, without chat (--chat)"
 _UNKNOWN: Final = "the chat template changes the messages, so what was typed cannot be told from what it added"
 
 
@@ -56,6 +57,11 @@ def messages_of(text: str) -> str | list[dict[str, Any]]:
         return text
     is_chat = isinstance(rows, list) and rows and all(isinstance(row, dict) and "role" in row for row in rows)
     return rows if is_chat else text
+
+
+def is_mistyped(text: str) -> bool:
+    """Whether a text looks as if it were to be a JSON list of messages, and is none."""
+    return re.match(r"\s*\[\s*\{", text) is not None and messages_of(text) is text
 
 
 def _message(number: int, message: object) -> dict[str, Any]:
@@ -105,6 +111,7 @@ def render(
     variables |= {"add_generation_prompt": add_generation_prompt, "tools": None, "documents": None}
     marked = [_mapped(message, mark) for message in checked]
     text, shown = _run(template, [variables | {"messages": messages} for messages in (checked, marked)])
+    _refuse_unusable(text)
     contents = [content for message in checked for content in _contents(message)]
     typed = _between(shown, opening, closing, text)
     if typed is None and (typed := _searched(text, contents)) is None:
@@ -144,7 +151,7 @@ def _run(template: str, renders: Sequence[Mapping[str, Any]]) -> list[str]:
     job = json.dumps({"template": template, "renders": renders, **limits}).encode()
     command = [sys.executable, "-P", templating.__file__]
     try:
-        done = subprocess.run(command, input=job, capture_output=True, timeout=2 * SECONDS)
+        done = subprocess.run(command, input=job, capture_output=True, timeout=1.5 * SECONDS)
         reply = json.loads(done.stdout) if done.returncode == 0 else None
     except subprocess.TimeoutExpired:
         reply = None
@@ -157,6 +164,16 @@ def _run(template: str, renders: Sequence[Mapping[str, Any]]) -> list[str]:
         raise (PromptError if why.startswith("refuses") else TokenizerError)(f"the model's chat template {why}")
     texts: list[str] = reply["texts"]
     return texts
+
+
+def _refuse_unusable(text: str) -> None:
+    """Refuse a text that is no prompt, where the messages were such: it is the template's doing."""
+    if not text:
+        raise TokenizerError("the model's chat template writes nothing for these messages")
+    if half := re.search("[\ud800-\udfff]", text):
+        raise TokenizerError(
+            f"the model's chat template writes half a character (U+{ord(half[0]):04X} at {half.start():,})"
+        )
 
 
 def _between(shown: str, opening: str, closing: str, text: str) -> list[tuple[int, int]] | None:

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from engine.chat import Chat, Messages, render
 from engine.checkpoints.vocab import folder as vocab_folder
 from engine.checkpoints.vocab.added import named_tokens
-from engine.checkpoints.vocab.files import IDS_IN, Settings, guarded, read, read_settings
+from engine.checkpoints.vocab.bounds import growth_of, refuse_grown
+from engine.checkpoints.vocab.files import IDS_IN, Settings, guarded, read_settings
 from engine.checkpoints.vocab.folder import Found
 from engine.checkpoints.vocab.literal import is_switch_enough, without
 from engine.errors import PromptError, TokenizerError
@@ -59,6 +60,7 @@ class Tokenizer:
         if getattr(inner.model, "dropout", None):
             inner.model.dropout = None
         settings = settings or {}
+        self._growth = growth_of(inner)
         self._inner = inner
         self._lock = threading.Lock()
         self._scheme = scheme_of(inner)
@@ -81,11 +83,10 @@ class Tokenizer:
         """
 
         def load() -> Tokenizer:
-            if not Path(path).is_dir():
-                file = Path(path)
-                found = vocab_folder.from_json(read(file), read_settings(file.parent), str(file))
-                return cls._of(found)
-            tokenizer = cls.find(Path(path))
+            where = Path(path)
+            if where.is_file():
+                return cls._of(vocab_folder.from_file(where, read_settings(where.parent)))
+            tokenizer = cls.find(where) if where.is_dir() else None
             if tokenizer is None:
                 raise TokenizerError(f"there is no tokenizer at {display(str(path))}; {vocab_folder.KNOWN}")
             return tokenizer
@@ -191,6 +192,7 @@ class Tokenizer:
                 f"the prompt holds half a character (U+{ord(text[error.start]):04X} at {error.start:,}); "
                 "engine.text.clean_prompt repairs it"
             ) from None
+        guarded(lambda: refuse_grown(self._inner, self._growth, text), "the tokenizer failed on this text")
         with self._lock:  # the switch belongs to the tokenizer, not to the call
             inner = self._literally(names) if literal else self._inner
             inner.encode_special_tokens = literal

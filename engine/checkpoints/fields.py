@@ -9,7 +9,8 @@ from engine.errors import CheckpointError
 from engine.text import display
 
 NO_EFFECT = frozenset(
-    """_attn_implementation _commit_hash _name_or_path architectures attention_dropout attn_pdrop auto_map
+    """_attn_implementation _attn_implementation_autoset _commit_hash _flash_attn_2_enabled _name_or_path architectures
+    attention_dropout attention_probs_dropout_prob attn_pdrop auto_map
     bad_words_ids begin_suppress_tokens chunk_size_feed_forward classifier_dropout decoder_start_token_id
     diversity_penalty do_sample dropout dtype early_stopping embd_pdrop encoder_no_repeat_ngram_size
     exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing
@@ -18,9 +19,15 @@ NO_EFFECT = frozenset(
     output_attentions output_hidden_states output_scores prefix problem_type remove_invalid_values
     repetition_penalty resid_pdrop return_dict return_dict_in_generate sep_token_id suppress_tokens
     task_specific_params temperature tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript
-    transformers_version typical_p use_bfloat16 use_cache""".split()  # noqa: SIM905
+    transformers.js_config transformers_version typical_p unsloth_fixed unsloth_version use_bfloat16
+    use_cache""".split()  # noqa: SIM905
 )
 """Keys of any family that do not change the forward pass; none of them is read here."""
+NEUTRAL: Mapping[str, Any] = {
+    "add_cross_attention": False, "cross_attention_hidden_size": None, "is_decoder": False, "is_encoder_decoder": False,
+    "pruned_heads": {}, "tie_encoder_decoder": False,
+}  # fmt: skip
+"""Keys that every family may have at this value, at which they change nothing."""
 
 
 class Fields:
@@ -106,7 +113,15 @@ class Fields:
 
     def done(self, known: Iterable[str] = ()) -> None:
         """Refuse a key that was neither read nor is known to be without effect."""
-        if unknown := sorted(set(map(str, self.raw)) - self._read - NO_EFFECT - set(known)):
+        if "quantization_config" not in self._read and (how := self.raw.get("quantization_config")) is not None:
+            method = how.get("quant_method") if isinstance(how, Mapping) else None
+            named = f" with {display(method)[:40]}" if isinstance(method, str) else ""
+            raise CheckpointError(
+                f"{self.where}: was quantised{named} (quantization_config in config.json); take the model that was not "
+                "quantised, or a GGUF file of it"
+            )
+        neutral = {key for key, value in NEUTRAL.items() if self.raw.get(key, value) == value}
+        if unknown := sorted(set(map(str, self.raw)) - self._read - NO_EFFECT - neutral - set(known)):
             raise CheckpointError(
                 f"{self.where}: config.json has {display(unknown[0])[:80]!r}, which layerstep does not know for "
                 f"{display(self.family)[:40]}; refused"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import re
 import struct
+import warnings
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +18,16 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engine.checkpoints.folder import inside, read_json, refuse_dense, refuse_pointer, shown, unfinished
+from engine.checkpoints.folder import (
+    foreign,
+    inside,
+    read_json,
+    refuse_dense,
+    refuse_pointer,
+    refuse_special,
+    shown,
+    unfinished,
+)
 from engine.dtypes import ITEMSIZE, dtype_name
 from engine.errors import CheckpointError
 from engine.text import display
@@ -26,6 +37,12 @@ BIN, BIN_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
 MAX_HEADER = 8 * 1024 * 1024
 """Bytes of a safetensors header: several times what the largest models would need with all tensors in one file."""
+MAX_SHARDS = 4096
+"""Files of one model; the largest have some 200."""
+MAX_PICKLED = 1024 * 1024
+"""Bytes that the structure of a pickle may have, and 1024 more for each of its tensors' storages."""
+MAGIC = torch.serialization.MAGIC_NUMBER.to_bytes(10, "little")
+"""Stands at the start of what torch saved before 1.6."""
 
 DTYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn",
@@ -96,6 +113,8 @@ class Safetensors:
         except (SafetensorError, OSError, ValueError) as error:
             if isinstance(error, CheckpointError):
                 raise
+            if isinstance(error, OSError):
+                raise CheckpointError(f"{shown(path)} cannot be read: {_why_not(error, path)}") from None
             raise CheckpointError(f"{shown(path)} is damaged: {display(str(error))[:200]}") from None
         header.pop("__metadata__", None)
         data = 8 + length
@@ -135,24 +154,51 @@ class Safetensors:
             self._map.madvise(mmap.MADV_DONTNEED, first, entry.stop - first)
 
 
+def _why_not(error: OSError, path: Path) -> str:
+    """Why a file cannot be opened; safetensors calls any such file missing."""
+    missing = isinstance(error, FileNotFoundError) and path.exists()
+    return "too many files are open at once" if missing else error.strerror or display(str(error))[:200]
+
+
 class Pickled:
-    """One pytorch_model.bin, read as data: ``weights_only`` knows tensors and containers, and runs nothing."""
+    """One pytorch_model.bin, read as data: ``weights_only`` knows tensors and containers, and runs nothing.
+
+    How much a pickle of torch's newer format holds beside its tensors is looked at before it is read. In the older one
+    (before 1.6) the tensors follow without a mark, so there nothing but the file's size bounds what reading it takes.
+    """
 
     notes: Sequence[str] = ()
 
     def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
-            refuse_pointer(path, file.read(64))
-        self._mapped = zipfile.is_zipfile(path)
         try:
-            found = torch.load(path, map_location="cpu", weights_only=True, mmap=self._mapped)
-        except Exception as error:  # a damaged pickle may raise anything
-            why = display(" ".join(str(error).split()))[:160]
+            with path.open("rb") as file:
+                start = file.read(64)
+            refuse_pointer(path, start)
+            self._mapped = zipfile.is_zipfile(path)
+            if self._mapped:
+                _refuse_bloated(path)
+            elif MAGIC not in start:
+                raise ValueError
+            with warnings.catch_warnings(action="ignore"):  # torch's advice to whoever writes such files
+                found = torch.load(path, map_location="cpu", weights_only=True, mmap=self._mapped)
+        except CheckpointError:
+            raise
+        except OSError as error:
+            raise CheckpointError(f"{shown(path)} cannot be read: {_why_not(error, path)}") from None
+        except Exception as error:  # a damaged pickle may raise anything; torch's own text says how to run its code
+            asked = re.search(r"GLOBAL ([\w.]{1,80})", str(error), re.ASCII)
+            why = f"it asks for {asked[1]}, and no code of a file is run" if asked else "torch cannot read it as such"
             raise CheckpointError(f"{shown(path)} is damaged, or holds more than tensors: {why}") from None
         if not isinstance(found, Mapping) or not all(
             isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in found.items()
         ):
             raise CheckpointError(f"{shown(path)} must hold tensors by name, and holds something else")
+        for name, tensor in found.items():
+            if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
+                kind = "without numbers" if tensor.is_meta else "quantised" if tensor.is_quantized else "sparse"
+                raise CheckpointError(
+                    f"{shown(path)}: tensor {display(name)[:200]!r} is {kind}, which is not supported"
+                )
         self._tensors: dict[str, Tensor] = {name: tensor.detach() for name, tensor in found.items()}
 
     @property
@@ -175,6 +221,15 @@ class Pickled:
         """Not possible here: torch holds the mapping."""
 
 
+def _refuse_bloated(path: Path) -> None:
+    """Refuse a pickle that is far larger than the names and shapes of its tensors, and would fill memory."""
+    with zipfile.ZipFile(path) as archive:
+        records = archive.infolist()
+    size = max((record.file_size for record in records if record.filename.lower().endswith("/data.pkl")), default=0)
+    if size > (most := MAX_PICKLED + 1024 * len(records)):
+        raise CheckpointError(f"{shown(path)} holds {size} bytes beside its tensors; more than {most} are no model's")
+
+
 class TensorFiles:
     """The tensors of a folder: model.safetensors, or the shards that an index names; of pickles only if allowed.
 
@@ -190,8 +245,9 @@ class TensorFiles:
         index, placed, kind = _find(folder, allow_pickle)
         for file in dict.fromkeys(placed.values()):
             path = inside(folder, file)
-            if not os.path.isfile(path):  # which is no error where a name is too long
+            if not os.path.exists(path):  # which is no error where a name is too long
                 raise CheckpointError(f"{shown(folder)} has no {display(file)[:200]}; {unfinished(folder)}")
+            refuse_special(path)
             opened[file] = kind(path)
         if not index:
             (one,) = opened.values()
@@ -250,9 +306,15 @@ def _find(folder: Path, allow_pickle: bool) -> tuple[str, dict[str, str], type[S
         placed = read_json(folder, index).get("weight_map")
         if not isinstance(placed, dict) or not all(isinstance(file, str) for file in placed.values()) or not placed:
             raise CheckpointError(f"{shown(folder / index)}: weight_map must map tensor names to file names")
-        for shard in dict.fromkeys(placed.values()):
+        shards = dict.fromkeys(placed.values())
+        if len(shards) > MAX_SHARDS:
+            raise CheckpointError(
+                f"{shown(folder / index)} names {len(shards)} files; more than {MAX_SHARDS} are no model's"
+            )
+        for shard in shards:
             inside(folder, shard)  # all of them, before the first is opened
         return index, placed, kind
     if found := next(folder.glob("*.gguf"), None):
         raise CheckpointError(f"{shown(folder)} holds {shown(found.name)[:80]}; give that file's path to open it")
-    raise CheckpointError(f"{shown(folder)} has no {SAFETENSORS}; {unfinished(folder)}")
+    why = foreign([file.name for file in folder.iterdir()]) or unfinished(folder)
+    raise CheckpointError(f"{shown(folder)} has no {SAFETENSORS}; {why}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +20,8 @@ MAX_JSON_BYTES = 16 * 1024 * 1024
 """The largest index in use has some 14 MB, for 140,000 tensors."""
 MAX_JSON_VALUES = 400_000
 """A value may be two characters, and takes many times their memory."""
+FOREIGN = {"tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax", "rust_model.ot": "Rust"}
+"""Weights that transformers knew of and nothing reads here."""
 _SHARED_BLOB = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}")
 
 
@@ -44,7 +48,11 @@ def inside(folder: Path, name: str) -> Path:
     try:
         root = folder.resolve()
         path = (root / name).resolve()
-    except (OSError, ValueError, RuntimeError) as error:
+        if os.path.islink(path):  # what remains of a loop where resolve does not raise
+            raise RuntimeError
+    except RuntimeError:
+        raise CheckpointError(f"{display(name)[:200]!r} in {shown(folder)} is a link that leads to itself") from None
+    except (OSError, ValueError) as error:
         raise CheckpointError(
             f"{display(name)[:200]!r} in {shown(folder)} is no file name: {display(str(error))[:100]}"
         ) from None
@@ -96,13 +104,18 @@ def _text(folder: Path, name: str) -> tuple[Path, bytes]:
         raise CheckpointError(what) from None
     except OSError as error:
         raise CheckpointError(f"{shown(path)} cannot be read: {error.strerror or error}") from None
-    if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
-        raise CheckpointError(f"{shown(path)} is no ordinary file")
+    refuse_special(path, status)
     if status.st_size > MAX_JSON_BYTES:
         raise CheckpointError(f"{shown(path)} is {status.st_size} bytes; more than {MAX_JSON_BYTES} is no {name}")
     refuse_pointer(path, data)
     refuse_dense(path, data)
     return path, data
+
+
+def refuse_special(path: Path, status: os.stat_result | None = None) -> None:
+    """Refuse a folder, a pipe or a device: opening one may wait for ever."""
+    if not stat.S_ISREG((status or path.stat()).st_mode):
+        raise CheckpointError(f"{shown(path)} is no ordinary file")
 
 
 def _parsed(path: Path, text: bytes, kind: type[T], called: str) -> T:
@@ -124,10 +137,10 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def refuse_dense(path: Path, text: bytes) -> None:
+def refuse_dense(path: Path | str, text: bytes, most: int = MAX_JSON_VALUES) -> None:
     """Refuse JSON of more values than any model's, which would fill memory."""
-    if (values := sum(map(text.count, (b",", b"[", b"{")))) > MAX_JSON_VALUES:
-        raise CheckpointError(f"{shown(path)} holds some {values} values; more than {MAX_JSON_VALUES} are no model's")
+    if (values := sum(map(text.count, (b",", b"[", b"{")))) > most:
+        raise CheckpointError(f"{shown(path)} holds some {values} values; more than {most} are no model's")
 
 
 def refuse_pointer(path: Path, start: bytes) -> None:
@@ -136,6 +149,12 @@ def refuse_pointer(path: Path, start: bytes) -> None:
         raise CheckpointError(
             f"{shown(path)} is a git-lfs pointer and not the file itself; run `git lfs pull` in its folder"
         )
+
+
+def foreign(files: Collection[str]) -> str:
+    """What is to be said of a folder's files where its weights are another library's; nothing where they are not."""
+    found = next((file for file in FOREIGN if file in files), None)
+    return f"its weights are {FOREIGN[found]}'s, in {found}, which layerstep does not read" if found else ""
 
 
 def unfinished(folder: Path) -> str:

@@ -1,8 +1,8 @@
 """Models of the Hugging Face hub: from its cache, and else downloaded into it.
 
-What is in the cache is used without asking the hub. A download runs in a process of its own, since only so it can be
-stopped at once and cleans up behind itself; this file is that process too. The token, the cache's place and offline
-mode are huggingface_hub's own: `hf auth login` or HF_TOKEN, HF_HOME, HF_HUB_OFFLINE.
+What is in the cache is used without asking the hub. A download runs in a process of its own
+(`engine.checkpoints.downloader`), since only so it can be stopped at once and cleans up behind itself. The token, the
+cache's place and offline mode are huggingface_hub's own: `hf auth login` or HF_TOKEN, HF_HOME, HF_HUB_OFFLINE.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from engine.checkpoints.folder import read_json
+from engine.checkpoints.folder import foreign, read_json
 from engine.checkpoints.report import Watch
 from engine.errors import CheckpointError
 from engine.text import display, human
@@ -48,7 +47,7 @@ MIB = 1024 * 1024
 EVERY = 0.1
 """Seconds between two reports of progress."""
 TIMEOUT = 20.0
-"""Seconds in which the hub has to answer."""
+"""Seconds in which the hub has to answer, and in which some of a file has to come."""
 PATIENCE = 3.0
 """Seconds that a download has to clean up in."""
 FILES = (".git", ".gguf", ".safetensors", ".bin", ".json")
@@ -104,7 +103,12 @@ def folder_of(model: HubModel, watch: Watch | None = None, allow_pickle: bool = 
 
 
 class Unreachable(CheckpointError):
-    """The hub does not answer; what is in the cache may do."""
+    """The hub does not answer, or not as a hub does; what is in the cache may do."""
+
+
+def cannot(model: HubModel, why: str) -> str:
+    """The line that says why a model is not to be had."""
+    return f"there is no sample model and no folder {model}, and it cannot be downloaded: {why}"
 
 
 def cached(model: HubModel) -> Path | None:
@@ -125,7 +129,7 @@ def has_weights(folder: Path, allow_pickle: bool) -> bool:
         with contextlib.suppress(CheckpointError):
             placed = read_json(folder, f"{stem}.index.json").get("weight_map")
             if isinstance(placed, dict):
-                return all(isinstance(file, str) and os.path.isfile(folder / file) for file in placed.values())
+                return all(isinstance(file, str) and os.path.isfile(folder / file) for file in set(placed.values()))
     return False
 
 
@@ -145,7 +149,8 @@ def wanted(files: Collection[str], allow_pickle: bool) -> list[str]:
         return small + (single or weights)
     if found := [file for file in files if file.endswith(".gguf")]:
         raise CheckpointError(f"it holds GGUF files only, as {display(found[0])[:80]}; download one and give its path")
-    raise CheckpointError("it has no model.safetensors; layerstep needs weights in that format")
+    why = foreign(files) or "layerstep needs weights in that format"
+    raise CheckpointError(f"it has no model.safetensors; {why}")
 
 
 def _offline() -> bool:
@@ -156,12 +161,13 @@ def _offline() -> bool:
 
 def _download(model: HubModel, watch: Watch, allow_pickle: bool) -> Path:
     """Fetch the model in a process that writes one JSON object a line: size, then bytes done, then the folder."""
-    watch(0, 1, f"asking the hub for {model}")
-    command = [sys.executable, "-m", __name__, model.repo, model.revision, str(int(allow_pickle))]
+    total, what = 1, f"asking the hub for {model}"
+    watch(0, total, what)
+    command = [sys.executable, "-m", "engine.checkpoints.downloader", model.repo, model.revision]
     path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
     child = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
+        [*command, str(int(allow_pickle))],
+        stdin=subprocess.PIPE,  # which closes with this process, whatever ends it, and then the download ends
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl+C is for this process, which passes it on
@@ -171,12 +177,17 @@ def _download(model: HubModel, watch: Watch, allow_pickle: bool) -> Path:
     assert child.stdout is not None
     listener = threading.Thread(target=_listen, args=(child.stdout, said), daemon=True)
     listener.start()
-    total, what = 1, f"asking the hub for {model}"
-    done = 0
+    done, heard = 0, time.monotonic()
     try:
         while True:
-            with contextlib.suppress(Empty):
+            try:
                 line = said.get(timeout=EVERY)
+            except Empty:
+                if time.monotonic() - heard > TIMEOUT:
+                    why = f"nothing has come from the hub for {TIMEOUT:.0f} seconds; check the network, and try again"
+                    raise Unreachable(cannot(model, why)) from None
+            else:
+                heard = time.monotonic()
                 if line is None:
                     raise CheckpointError(f"the download of {model} broke off; try again")
                 if "error" in line:
@@ -211,122 +222,5 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
-
-
-# --- the process that downloads ---------------------------------------------------------------------------
-
-
-class _Counted:
-    """What huggingface_hub takes for a progress bar: it counts the bytes of all files and says so now and then."""
-
-    done = 0
-    _next = 0.0
-
-    def __init__(self, *args: object, **options: object) -> None:
-        self.total = options.get("total")
-        self.n = 0
-
-    def __enter__(self) -> _Counted:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Nothing was opened."""
-
-    def update(self, n: float | None = 1) -> None:
-        _Counted.done += int(n or 0)
-        if time.monotonic() >= _Counted._next:
-            _say(done=_Counted.done)
-            _Counted._next = time.monotonic() + EVERY
-
-    def _silent(self, *args: object, **options: object) -> None:
-        """Drawn by whoever started this process."""
-
-    update_transfer = set_postfix_str = set_transfer_postfix_str = refresh = close = _silent
-
-
-def _say(**line: object) -> None:
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()
-
-
-def _fetch(model: HubModel, allow_pickle: bool) -> Path:
-    """Fetch what is wanted of one commit, all of it or nothing that is large."""
-    from huggingface_hub import HfApi, constants, hf_hub_download, try_to_load_from_cache
-
-    info = HfApi().model_info(model.repo, revision=model.revision, files_metadata=True, timeout=TIMEOUT)
-    folder = Path(hf_hub_download(model.repo, CONFIG, revision=model.revision, tqdm_class=_Counted)).parent
-    commit = folder.name  # asked for by its branch, the config leaves a note in the cache of what that stands for
-    if commit != info.sha:
-        info = HfApi().model_info(model.repo, revision=commit, files_metadata=True, timeout=TIMEOUT)
-    sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
-    missing = [
-        file for file in wanted(sizes, allow_pickle)
-        if not isinstance(try_to_load_from_cache(model.repo, file, revision=commit), str)
-    ]  # fmt: skip
-    size = sum(sizes[file] for file in missing)
-    if size > (free := _free(Path(constants.HF_HUB_CACHE))):
-        raise CheckpointError(
-            f"it takes {human(size)}, but {human(free)} are free in {display(constants.HF_HUB_CACHE)}; "
-            "make room, or set HF_HOME to a larger disk"
-        )
-    _Counted.done = 0
-    _say(size=size, files=len(missing), done=0)
-    for file in missing:
-        hf_hub_download(model.repo, file, revision=commit, tqdm_class=_Counted)
-    return folder
-
-
-def _free(folder: Path) -> int:
-    """Free bytes of the disk that a folder is on, or will be."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
-
-
-def _reason(error: Exception) -> tuple[str, bool]:
-    """Why a download failed, and whether the hub was not reached at all."""
-    from huggingface_hub import errors
-
-    if isinstance(error, CheckpointError):
-        return str(error), False
-    chain: list[BaseException] = []
-    at: BaseException | None = error
-    while at is not None and at not in chain:
-        chain.append(at)
-        at = at.__cause__ or at.__context__
-
-    def is_any(*kinds: type[BaseException]) -> bool:
-        return any(isinstance(one, kinds) for one in chain)
-
-    if is_any(errors.GatedRepoError):
-        return "its licence has to be accepted on the hub first; do that, then `hf auth login` or set HF_TOKEN", False
-    if is_any(errors.RepositoryNotFoundError):
-        return "the hub has no such model, or it is private (then `hf auth login` or set HF_TOKEN)", False
-    if is_any(errors.RevisionNotFoundError):
-        return "it has no such branch, tag or commit", False
-    if is_any(errors.RemoteEntryNotFoundError):
-        return f"it has no {CONFIG}, so it is no model in a format that layerstep reads", False
-    if full := next((one for one in chain if isinstance(one, OSError) and one.errno in (28, 122)), None):
-        return f"the disk is full ({full.strerror}); make room, or set HF_HOME to a larger disk", False
-    status = next((one.response.status_code for one in chain if isinstance(one, errors.HfHubHTTPError)), None)
-    if status is not None:
-        return f"the hub answers with status {status}; try again later", status >= 500
-    why = display(" ".join(str(chain[-1]).split()))[:120] or type(chain[-1]).__name__
-    return f"the hub cannot be reached ({why}); check the network, or load a folder", True
-
-
-def main(repo: str, revision: str, allow_pickle: str) -> None:
-    """Download a model; every line of the output is a JSON object."""
-    model = HubModel(repo, revision)
-    try:
-        _say(folder=str(_fetch(model, bool(int(allow_pickle)))))
-    except (KeyboardInterrupt, BrokenPipeError):  # cancelled, or nobody listens any more
-        os._exit(130)
-    except Exception as error:
-        why, unreachable = _reason(error)
-        what = f"there is no sample model and no folder {model}, and it cannot be downloaded: {why}"
-        _say(error=what, unreachable=unreachable)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    assert child.stdin is not None
+    child.stdin.close()

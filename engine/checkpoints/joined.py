@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from engine.checkpoints.files import BIN, SAFETENSORS, Pickled, Safetensors, Stored
-from engine.checkpoints.folder import inside, shown, unfinished
+from engine.checkpoints.folder import inside, refuse_special, shown, unfinished
 from engine.errors import CheckpointError
 
 
@@ -51,10 +51,12 @@ class Joined:
 
 
 def _open(folder: Path, place: str, allow_pickle: bool) -> Stored:
-    if (file := inside(folder, f"{place}/{SAFETENSORS}")).is_file():
+    if (file := inside(folder, f"{place}/{SAFETENSORS}")).exists():
+        refuse_special(file)
         return Safetensors(file)
     pickle = inside(folder, f"{place}/{BIN}")
-    if allow_pickle and pickle.is_file():
+    if allow_pickle and pickle.exists():
+        refuse_special(pickle)
         return Pickled(pickle)
     why = "a pickle is read only where you allow it" if pickle.is_file() else unfinished(folder)
     raise CheckpointError(f"{shown(folder)} has no {place}/{SAFETENSORS}; {why}")

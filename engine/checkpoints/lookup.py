@@ -12,7 +12,7 @@ from engine.checkpoints.family import Family
 from engine.checkpoints.fields import Fields
 from engine.checkpoints.folder import is_folder, name_of, read_json, shown
 from engine.checkpoints.report import Watch
-from engine.checkpoints.sentence import with_dense, with_pooling
+from engine.checkpoints.sentence import as_encoder, with_dense, with_pooling
 from engine.config import ModelConfig
 from engine.errors import CheckpointError, LayerstepError
 from engine.samples import sample_folder
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 80
 """So much of a name that names nothing is repeated."""
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+WEIGHTS = ("model.safetensors", "model-*.safetensors", "pytorch_model.bin", "pytorch_model-*.bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Folder:
     def bytes(self) -> int:
         """What its weights take on disk."""
         places = (self.path, *(self.path / place for place in self.dense))
-        return sum(file.stat().st_size for place in places for pattern in WEIGHTS for file in place.glob(pattern))
+        return sum(file.stat().st_size for place in places for file in _weight_files(place))
 
     def open(self, allow_pickle: bool = False) -> Stored:
         """Its tensors, mapped and not read. Raises CheckpointError where a file is missing, damaged or unsafe."""
@@ -55,6 +55,12 @@ class Folder:
 
         files = TensorFiles(self.path, allow_pickle)
         return Joined(files, self.path, self.dense, allow_pickle) if self.dense else files
+
+
+def _weight_files(place: Path) -> list[Path]:
+    """Those that would be read: a folder may hold the same weights in another form beside them."""
+    kinds = (sorted(place.glob(pattern)) for pattern in WEIGHTS)
+    return next((files for files in kinds if files), [])
 
 
 def find(model: str | Path, watch: Watch | None = None, allow_pickle: bool = False) -> Folder:
@@ -73,8 +79,10 @@ def find(model: str | Path, watch: Watch | None = None, allow_pickle: bool = Fal
     raw = read_json(path, "config.json")
     name = name_of(path)
     config, family, usual, notes = read_config(raw, name)
-    config, dense, said = with_pooling(path, config)
-    return Folder(path, name, config, with_dense(family, dense), usual, (*notes, *said), dense)
+    encoder, dense, said = with_pooling(path, config)
+    if encoder.pooling != "none":
+        family = with_dense(as_encoder(family, config), dense)
+    return Folder(path, name, encoder, family, usual, (*notes, *said), dense)
 
 
 def read_config(raw: Mapping[str, Any], name: str) -> tuple[ModelConfig, Family, str | None, tuple[str, ...]]:

@@ -26,6 +26,8 @@ MODES: dict[str, Pooling] = {"cls_token": "cls", "mean_tokens": "mean", "max_tok
 """``pooling_mode_…`` in a file -> ours."""
 SHORT: dict[str, Pooling] = {"cls": "cls", "mean": "mean", "max": "max", "lasttoken": "last"}
 """The same where one key, ``pooling_mode``, names it."""
+MAX_MODULES = 32
+"""A transformer, its pooling and a few linear maps are less."""
 NO_EFFECT = {"include_prompt", "pooling_mode"}
 SIZES = ("word_embedding_dimension", "embedding_dimension")
 ENDS = ("module_input_name", "module_output_name")
@@ -40,7 +42,10 @@ def with_pooling(folder: Path, config: ModelConfig) -> tuple[ModelConfig, tuple[
     """
     if not os.path.lexists(folder / MODULES):
         return config, (), ()
-    modules = [_module(folder, entry) for entry in read_json_list(folder, MODULES)]
+    entries = read_json_list(folder, MODULES)
+    if len(entries) > MAX_MODULES:
+        raise _refusal(folder, f"it lists {len(entries)} modules; more than {MAX_MODULES} are no sentence encoder's")
+    modules = [_module(folder, entry) for entry in entries]
     kinds = [kind for kind, _ in modules]
     if unknown := [kind for kind in kinds if kind not in ORDER]:
         raise _refusal(folder, f"module {unknown[0]!r} is not supported; supported are {', '.join(ORDER)}")
@@ -64,6 +69,15 @@ def with_pooling(folder: Path, config: ModelConfig) -> tuple[ModelConfig, tuple[
         pool_normalise="Normalize" in places,
     )
     return read, dense, _notes(folder, config)
+
+
+def as_encoder(family: Family, stack: ModelConfig) -> Family:
+    """The family of a sentence encoder whose stack alone had this config: its head may be in the files, unused."""
+    if stack.head != "unembed":  # what families of encoders ignore by themselves
+        return family
+    params = ["unembed.weight", *(["unembed.bias"] if stack.unembed_bias else [])]
+    head = [family.source(param, replace(stack, tied=False)).name for param in params]
+    return replace(family, ignored=(*family.ignored, *head))
 
 
 def with_dense(family: Family, places: tuple[str, ...]) -> Family:
@@ -104,7 +118,7 @@ def _pooling(folder: Path, place: str, d_model: int) -> Pooling:
         if (width := raw.get(key, d_model)) != d_model:
             raise _refusal(folder, f"{file} pools vectors of {display(repr(width))[:40]}, but d_model is {d_model}")
     named, known = _modes(raw, flags)
-    if len(named) == 1 and named[0] in known:
+    if len(named) == 1 and isinstance(named[0], str) and named[0] in known:
         return known[named[0]]
     asked = " and ".join(display(str(name))[:40] for name in named) or "none"
     raise _refusal(folder, f"{file} asks for pooling {asked}; supported is one of {', '.join(known)}")
@@ -142,7 +156,7 @@ def _notes(folder: Path, config: ModelConfig) -> tuple[str, ...]:
     settings = read_json(folder, name) if os.path.lexists(folder / name) else {}
     notes = []
     longest = settings.get("max_seq_length")
-    if isinstance(longest, int) and longest < config.n_ctx:
+    if isinstance(longest, int) and not isinstance(longest, bool) and 0 < longest < config.n_ctx:
         notes.append(f"{name}: sentence-transformers cuts a prompt after {longest} tokens; here it is read whole")
     if settings.get("do_lower_case") is True:
         notes.append(f"{name}: sentence-transformers makes a prompt lower case; here it is read as it is")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 COMMIT = "c" * 40
@@ -24,6 +25,13 @@ class FakeHub:
     tokens: set[str | None] = field(default_factory=set)
     seconds: float = 0.0
     """How long every block of a file takes."""
+    listings: dict[str, Any] = field(default_factory=dict)
+    """What is said of a repository instead of what is in it: bytes, or changes of the listing."""
+    etags: dict[str, str] = field(default_factory=dict)
+    """A file's etag, instead of its own."""
+    dripping: set[str] = field(default_factory=set)
+    """What is given a byte at a time, and never to its end: ends of paths."""
+    closed: threading.Event = field(default_factory=threading.Event)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -48,7 +56,9 @@ class _Handler(BaseHTTPRequestHandler):
             if self._refused(repo, revision):
                 return
             siblings = [{"rfilename": n, "size": len(d), "blobId": "0" * 40} for n, d in self.hub.repos[repo].items()]
-            self._send(200, json.dumps({"id": repo, "sha": COMMIT, "siblings": siblings}).encode(), body)
+            said = self.hub.listings.get(repo, {})
+            own = {"id": repo, "sha": COMMIT, "siblings": siblings}
+            self._send(200, said if isinstance(said, bytes) else json.dumps(own | said).encode(), body)
             return
         repo, _, rest = path.partition("/resolve/")
         revision, _, file = rest.partition("/")
@@ -58,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
         if data is None:
             self._send(404, b"", body, {"X-Error-Code": "EntryNotFound"})
             return
-        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{hashlib.sha256(data).hexdigest()}"'}
+        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{self.hub.etags.get(file) or hashlib.sha256(data).hexdigest()}"'}
         self._send(200, data, body, headers)
 
     def _refused(self, repo: str, revision: str) -> bool:
@@ -79,6 +89,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if not body:
             return
+        drips = self.hub.dripping and urlsplit(self.path).path.endswith(tuple(self.hub.dripping))
+        while drips and not self.hub.closed.wait(0.1):
+            self.wfile.write(b" ")
+            self.wfile.flush()
         for at in range(0, len(data), 65536):
             self.wfile.write(data[at : at + 65536])
             self.wfile.flush()
@@ -97,6 +111,7 @@ def fake_hub() -> Iterator[FakeHub]:
     try:
         yield hub
     finally:
+        hub.closed.set()
         server.shutdown()
         server.server_close()
         thread.join()

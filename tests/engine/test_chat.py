@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -285,8 +286,8 @@ class TestTemplatesFromOutside:
         except LayerstepError as error:
             assert re.match("the model's chat template (fails|refuses|needs|writes|cannot be read|takes)", str(error))  # noqa: PT017
             assert "\n" not in str(error)  # noqa: PT017
-        else:  # an attribute that the sandbox hides is undefined, which prints as nothing
-            assert text == ""
+        else:
+            pytest.fail(f"it came to {text!r}")
 
     @pytest.mark.parametrize("body", ["", "abc"])
     def test_an_endless_template_is_stopped(self, tmp_path: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,6 +297,26 @@ class TestTemplatesFromOutside:
         said = "writes more than 2,000,000 characters" if body else "takes more than 1 s"
         with pytest.raises(TokenizerError, match=said):
             tokenizer.render("x")
+
+    def test_one_that_waits_without_computing_is_stopped_too(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "asleep.py").write_text("import time\ntime.sleep(60)")
+        monkeypatch.setattr(chat_module, "SECONDS", 0.2)
+        monkeypatch.setattr(templating, "__file__", str(tmp_path / "asleep.py"))
+        began = time.perf_counter()
+        with pytest.raises(TokenizerError, match=r"takes more than 0.2 s"):
+            Tokenizer.load(folder_with(tmp_path, "x")).render("x")
+        assert time.perf_counter() - began < 5
+
+    def test_what_is_no_prompt_is_the_templates_fault(self, tmp_path: Path) -> None:
+        for template, said in (
+            ("", "writes nothing for these messages"),
+            ("{{ nothing }}", "writes nothing for these messages"),
+            ("{{ 'hi \\ud800' }}", r"writes half a character \(U\+D800 at 3\)"),
+        ):
+            with pytest.raises(TokenizerError, match=f"the model's chat template {said}"):
+                Tokenizer.load(folder_with(tmp_path, template)).render("x")
 
     def test_what_it_says_is_made_printable(self, tmp_path: Path) -> None:
         tokenizer = Tokenizer.load(folder_with(tmp_path, "{{ raise_exception('\x1b[2J\nno') }}"))

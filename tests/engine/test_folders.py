@@ -1,11 +1,13 @@
 """Folders from outside: which files are opened, and what is refused in one clear line (L3, L4)."""
 
+import contextlib
 import json
 import os
 import re
 import resource
 import struct
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -32,7 +34,10 @@ from safetensors.torch import load_file, save_file
 from tiny import random_ids, random_weights
 
 from engine import trace
-from engine.checkpoints.files import Safetensors
+from engine.checkpoints import files
+from engine.checkpoints.files import MAX_PICKLED, Safetensors
+from engine.checkpoints.folder import inside
+from engine.errors import CheckpointError
 from engine.text import display
 
 TOKENIZER = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1}, [])).to_str().encode()
@@ -294,6 +299,49 @@ def test_damaged_pickles(tmp_path, content):
     assert "must hold tensors by name" in refusal(folder, allow_pickle=True)
 
 
+def pickled(folder: Path, tensors: object, **options: bool) -> str:
+    """The line with which a folder with this pytorch_model.bin is refused where pickles are allowed."""
+    write(folder, LLAMA_JSON)
+    torch.save(tensors, folder / "pytorch_model.bin", **options)
+    return refusal(folder, allow_pickle=True)
+
+
+def test_what_is_said_of_a_pickle_is_no_advice_to_run_it(tmp_path):
+    for old in (False, True):
+        name = f"{os.mkdir.__module__}.mkdir"
+        text = pickled(tmp_path / "m", {"a": Payload(tmp_path)}, _use_new_zipfile_serialization=not old)
+        assert text.endswith(f"or holds more than tensors: it asks for {name}, and no code of a file is run")
+    (tmp_path / "m" / "pytorch_model.bin").write_bytes(b"\x80\x04X\x07\x00\x00\x00\x1b]0;P\x07\n.")
+    assert refusal(tmp_path / "m", allow_pickle=True).endswith("more than tensors: torch cannot read it as such")
+
+
+@pytest.mark.parametrize(
+    ("tensor", "kind"),
+    [(torch.empty(37, 20, device="meta"), "without numbers"), (torch.eye(37, 20).to_sparse(), "sparse")],
+    ids=["meta", "sparse"],
+)
+def test_tensors_of_a_pickle_that_are_no_plain_ones_are_named(tmp_path, tensor, kind):
+    text = pickled(tmp_path / "m", llama_tensors() | {"model.embed_tokens.weight": tensor})
+    assert text.endswith(f"pytorch_model.bin: tensor 'model.embed_tokens.weight' is {kind}, which is not supported")
+
+
+def test_a_pickle_that_would_fill_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "load", lambda *args, **options: pytest.fail("it was read"))
+    text = pickled(tmp_path / "m", {"a": torch.zeros(2), "b": [[]] * 2_000_000})
+    assert re.search(r"pytorch_model.bin holds \d{7} bytes beside its tensors; more than \d{7} are no model's", text)
+    (tmp_path / "m" / "pytorch_model.bin").write_bytes(b"\x80\x02" + b"]" * 1000 + b"a" * 999 + b".")
+    assert "torch cannot read it as such" in refusal(tmp_path / "m", allow_pickle=True)
+
+
+def test_a_pickle_of_many_tensors_is_read(tmp_path):
+    folder = write(tmp_path / "m", LLAMA_JSON)
+    many = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.zeros(1) for i in range(9000)}
+    torch.save(llama_tensors() | many, folder / "pytorch_model.bin")
+    with zipfile.ZipFile(folder / "pytorch_model.bin") as archive:
+        assert archive.getinfo("pytorch_model/data.pkl").file_size > MAX_PICKLED
+    assert load(folder, allow_pickle=True).config.d_model == 20
+
+
 # ------------------------------------------------------------------------------------------- damaged files (L4)
 
 
@@ -446,6 +494,69 @@ def test_downloads_that_broke_off_are_named(tmp_path):
     blob = (cached / "model.safetensors").resolve()
     blob.rename(blob.with_name("abc.incomplete"))
     assert "has no model.safetensors; the download is incomplete (abc.incomplete is left of it)" in refusal(cached)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin", "model-00001-of-00002.safetensors"])
+def test_weights_that_are_no_file_are_not_waited_for(tmp_path, kind, file):
+    folder = sharded(tmp_path / "m", HALVES) if "-of-" in file else write(tmp_path / "m", LLAMA_JSON)
+    (folder / file).unlink(missing_ok=True)
+    if kind == "folder":
+        (folder / file).mkdir()
+    elif hasattr(os, "mkfifo"):
+        os.mkfifo(folder / file)
+    else:
+        pytest.skip("needs pipes")
+    assert refusal(folder, allow_pickle=True).endswith(f"{file} is no ordinary file")
+
+
+def test_a_link_to_itself_is_one_line(tmp_path):
+    folder = write(tmp_path / "m", LLAMA_JSON)
+    (folder / "model.safetensors").symlink_to("model.safetensors")
+    assert "'model.safetensors' in " in (text := refusal(folder))
+    assert text.endswith("is a link that leads to itself")
+
+
+def test_the_weights_of_other_libraries_are_named(tmp_path):
+    folder = write(tmp_path / "m", LLAMA_JSON)
+    (folder / "flax_model.msgpack").touch()
+    assert refusal(folder).endswith(
+        "has no model.safetensors; its weights are Flax's, in flax_model.msgpack, which layerstep does not read"
+    )
+
+
+def test_an_index_of_more_files_than_any_model_s_is_refused_before_one_is_looked_for(tmp_path, monkeypatch):
+    folder = write(tmp_path / "m", LLAMA_JSON)
+    (folder / INDEX).write_text(json.dumps({"weight_map": {f"t{i}": f"{i}.safetensors" for i in range(4097)}}))
+    looked: list[str] = []
+    monkeypatch.setattr(files, "inside", lambda folder, name: looked.append(name) or inside(folder, name))
+    assert refusal(folder).endswith(f"{INDEX} names 4097 files; more than 4096 are no model's")
+    assert len(looked) < 5
+
+
+def test_too_many_open_files_are_no_damage(tmp_path):
+    folder = sharded(tmp_path / "m", {name: f"{i}.safetensors" for i, name in enumerate(llama_tensors())})
+    resource_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    said: list[str] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource_limit[1]))
+        for free in range(1, 6):  # whichever call it is that cannot open another file
+            with contextlib.suppress(OSError):
+                while True:
+                    held.append(os.open(os.devnull, os.O_RDONLY))
+            for _ in range(free):
+                os.close(held.pop())
+            try:
+                Safetensors(folder / "0.safetensors")
+            except CheckpointError as error:
+                said.append(str(error).lower())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, resource_limit)
+        for descriptor in held:
+            os.close(descriptor)
+    assert 1 <= len(said) < 5  # so many files it does not need
+    assert all(text.endswith(("too many open files", "too many files are open at once")) for text in said)
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 548105171\n"

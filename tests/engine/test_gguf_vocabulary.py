@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from test_gguf import llama_file
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from engine.checkpoints import gguf
 from engine.checkpoints.gguf.vocabulary import CUTS
 from engine.errors import TokenizerError
 from engine.text import display
@@ -295,6 +296,14 @@ GOOD = {"model": "gpt2", "pre": "gpt-2", "tokens": ["a", "b", "ab"], "token_type
         ({"bos_token_id": 3}, "has bos_token_id 3, but 3 tokens"),
         ({"eos_token_id": "x"}, "has eos_token_id x, but 3 tokens"),
         ({"model": "llama", "merges": [], "scores": [0.0]}, "has no score for each of its tokens"),
+        ({"model": "llama", "merges": [], "scores": [0.0, float("nan"), 0.0]}, "has a score that is no number"),
+        ({"model": "llama", "merges": [], "scores": [0.0, 0.0, float("inf")]}, "has a score that is no number"),
+        ({"model": "llama", "merges": [], "scores": [0.0] * 3, "tokens": ["a", "b", "c" * 9000]}, "too long to look"),
+        ({"token_type": [1, 99, 1]}, "has a token_type 99; there are 0 to 6"),
+        ({"token_type": [-1, 1, 1]}, "has a token_type -1; there are 0 to 6"),
+        ({"tokens": ["a", "ab", "ab"]}, "has the token 'ab' 2 times, so its id is not known"),
+        ({"add_bos_token": "yes", "bos_token_id": 0}, "has add_bos_token 'yes', which is neither true nor false"),
+        ({"model": "llama", "add_space_prefix": 7}, "has add_space_prefix '7', which is neither true nor false"),
     ],
 )
 def test_vocabularies_that_do_not_hold_are_refused(tmp_path, change, message):
@@ -303,6 +312,23 @@ def test_vocabularies_that_do_not_hold_are_refused(tmp_path, change, message):
         read(tmp_path, **metadata)
     assert message in str(caught.value)
     assert display(str(caught.value)) == str(caught.value)
+
+
+def test_places_that_nothing_is_made_for_may_be_alike(tmp_path):
+    """Converters fill a vocabulary up to the number of embeddings: with names, or with nothing."""
+    tokens = [*GOOD["tokens"], "", "", "<pad>", "<pad>", "<r>", "<r>"]
+    types = [NORMAL] * 5 + [UNUSED] * 2 + [CONTROL] * 2
+    tokenizer = read(tmp_path, **GOOD | {"tokens": tokens, "token_type": types})
+    assert tokenizer.ids("ab") == [2]
+    assert all(tokenizer.label(id) for id in range(len(tokens)))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**32 - 1])
+def test_a_size_of_the_vocabulary_that_is_not_so_is_said(tmp_path, size):
+    sound = gguf.find(llama_file(tmp_path))
+    told = gguf.find(llama_file(tmp_path, vocab_size=size))
+    assert told.notes == (f"ignored llama.vocab_size {size}: there are {sound.config.d_vocab} embeddings",)
+    assert gguf.find(llama_file(tmp_path, vocab_size=sound.config.d_vocab)).notes == sound.notes == ()
 
 
 def test_a_model_whose_tokenizer_is_refused_is_refused(tmp_path):

@@ -2,11 +2,15 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import filelock
 import pytest
 import tokenizers
 import torch
@@ -15,6 +19,7 @@ from folders import LLAMA_JSON, llama_tensors, refusal
 from safetensors.torch import save
 
 from engine import load_model, trace
+from engine.checkpoints import downloader
 from engine.checkpoints import hub as ours
 from engine.checkpoints.hub import HubModel, parse
 from engine.errors import Cancelled, CheckpointError
@@ -205,6 +210,163 @@ def test_a_download_can_be_cancelled_and_leaves_no_half_file(hub, cache):
     assert "config.json" in files(cache)
 
 
+def lives(process: int) -> bool:
+    """Whether a process has not ended; one that nobody has asked about since has."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{process}/stat")
+    return not state.exists() or ") Z " not in state.read_text()
+
+
+def until(true: Callable[[], object], seconds: float) -> bool:
+    """Whether something comes true in time."""
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.02)
+    return bool(true())
+
+
+STARTS_ONE = """
+import subprocess
+class Popen(subprocess.Popen):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        print(self.pid, flush=True)
+subprocess.Popen = Popen
+from engine.checkpoints.hub import HubModel, folder_of
+folder_of(HubModel("tiny"))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+@pytest.mark.parametrize("what", ["revision/main", "model.safetensors"])
+@pytest.mark.parametrize("ended", [signal.SIGTERM, signal.SIGKILL])
+def test_a_download_ends_with_the_program_that_started_it(hub, cache, what, ended):
+    hub.repos["tiny"] = repository(**{"model.safetensors": bytes(2**20)})
+    hub.dripping = {what}
+    with subprocess.Popen([sys.executable, "-c", STARTS_ONE], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        download = int(program.stdout.readline())
+        assert until(lambda: any(line.startswith("GET") and line.endswith(what) for line in hub.asked), 20)
+        if what == "model.safetensors":
+            assert until(lambda: list(cache.glob("models--tiny/blobs/*.incomplete")), 5)
+        assert lives(download)
+        program.send_signal(ended)
+    assert until(lambda: not lives(download), 2)
+    assert not list(cache.glob("models--tiny/blobs/*.incomplete"))
+
+
+# ------------------------------------------------------------------------------------- a hub that is not to be believed
+
+
+@pytest.mark.parametrize("what", ["revision/main", "model.safetensors"])
+def test_a_hub_from_which_hardly_anything_comes_is_given_up(hub, cache, monkeypatch, what):
+    hub.repos["tiny"] = repository(**{"model.safetensors": bytes(2**20)})
+    hub.dripping = {what}
+    monkeypatch.setattr(ours, "TIMEOUT", 3.0)
+    begun = time.monotonic()
+    assert "nothing has come from the hub for 3 seconds; check the network" in refusal("tiny")  # type: ignore[arg-type]
+    assert time.monotonic() - begun < 10
+    assert not list(cache.glob("models--tiny/blobs/*.incomplete"))
+
+
+def test_a_download_that_another_one_holds_up_is_waited_for(hub, cache, monkeypatch):
+    hub.repos["tiny"] = repository()
+    load_model("tiny", device="cpu")
+    (folder,) = cache.glob("models--*/snapshots/*")
+    blob = (folder / "model.safetensors").resolve()
+    (folder / "model.safetensors").unlink()
+    blob.unlink()
+    (lock,) = cache.glob(f".locks/models--tiny/{blob.name}.lock")
+    monkeypatch.setenv("HF_HOME", str(cache.parent))
+    monkeypatch.setattr(ours, "TIMEOUT", 1.5)
+    # Every second instead of every ten it is told of the wait, by a module of Python's own.
+    (cache / "sitecustomize.py").write_text(
+        "import huggingface_hub.constants\nhuggingface_hub.constants.FILELOCK_LOG_EVERY_SECONDS = 0.5\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(cache), os.environ.get("PYTHONPATH", "")]))
+    held = filelock.FileLock(lock, thread_local=False)
+    held.acquire()
+    free = threading.Timer(4, held.release)
+    begun = time.monotonic()
+    free.start()
+    assert load_model("tiny", device="cpu").config.d_model == 20
+    assert time.monotonic() - begun > 3.5
+    free.join()
+
+
+NO_LISTING = "the hub answered with something that is no model listing"
+ODD_ANSWERS = {
+    "a page of the network's": (b"<html>\x1b]0;PWNED\x07 log in</html>", NO_LISTING),
+    "a list": (b"[1, 2]", NO_LISTING),
+    "nothing in it": ({"sha": None, "siblings": None}, NO_LISTING),
+    "too deep": (b"[" * 100_000, NO_LISTING),
+    "no end": (b" " * (17 * 2**20), "the hub's answer is longer than 16777216 bytes, which is no model listing"),
+    "many values": (b"[" + b"1," * 500_000 + b"1]", "the hub's answer holds some 500001 values"),
+    "a commit that is a path": ({"sha": "../../../x"}, "the hub's answer names commit '../../../x'; refused"),
+    "a file elsewhere": (
+        {"siblings": [{"rfilename": "1_/../../../../x/config.json", "size": 5}]},
+        "the hub's answer names a file '1_/../../../../x/config.json'; refused",
+    ),
+    "a file's name for Windows": ({"siblings": [{"rfilename": "..\\x"}]}, "names a file"),
+    "a file without a name": ({"siblings": [{"rfilename": 7}]}, "names a file 7; refused"),
+    "a size that is text": (
+        {"siblings": [{"rfilename": "config.json", "size": "5"}]},
+        "the hub's answer names 'config.json' with a size of '5'; refused",
+    ),
+    "a size below 0": ({"siblings": [{"rfilename": "config.json", "size": -5}]}, "with a size of '-5'; refused"),
+}
+
+
+@pytest.mark.parametrize("name", ODD_ANSWERS)
+def test_a_listing_that_is_none_is_one_line(hub, monkeypatch, name):
+    from huggingface_hub import close_session, constants
+
+    hub.repos["tiny"] = repository()
+    hub.listings["tiny"], said = ODD_ANSWERS[name]
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+    try:
+        with pytest.raises(CheckpointError) as caught:
+            downloader._listing(HubModel("tiny"))
+    finally:
+        close_session()
+    assert said in str(caught.value)
+    assert display(str(caught.value)) == str(caught.value)
+    assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize("etag", ["../../../../../x", "..", "/x", "a/../../x", "a\\..\\x"])
+def test_an_etag_that_is_a_path_is_refused_before_anything_is_written(hub, cache, tmp_path, etag):
+    # huggingface_hub names a file after it: this one would lie beside the cache.
+    hub.repos["tiny"] = repository()
+    hub.etags["model.safetensors"] = etag
+    assert "the hub's answer names ETag " in refusal("tiny")  # type: ignore[arg-type]
+    assert files(cache) <= {"config.json", "tokenizer.json", "tokenizer_config.json"}
+    written = {path for path in tmp_path.rglob("*") if path.is_file() and not path.is_relative_to(cache)}
+    assert written == set()
+
+
+def test_no_more_is_taken_than_was_said(hub, cache):
+    hub.repos["tiny"] = repository(**{"model.safetensors": bytes(4 * 2**20)})
+    siblings = [{"rfilename": name, "size": 5} for name in hub.repos["tiny"]]
+    hub.listings["tiny"] = {"siblings": siblings}
+    assert "the hub sends more than it said there would be; refused" in refusal("tiny")  # type: ignore[arg-type]
+    assert "model.safetensors" not in files(cache)
+    # A mirror that says nothing of sizes is one to be used.
+    hub.listings["tiny"] = {"siblings": [{"rfilename": name} for name in hub.repos["tiny"]]}
+    hub.repos["tiny"] = repository()
+    assert load_model("tiny", device="cpu").config.d_model == 20
+
+
+def test_nothing_is_asked_of_the_hub_but_the_model(hub):
+    hub.repos["tiny"] = repository()
+    load_model("tiny", device="cpu")
+    assert all("tiny" in line for line in hub.asked)
+
+
 # ------------------------------------------------------------------------------------------------------ refusals
 
 
@@ -235,6 +397,11 @@ def test_what_the_hub_refuses_is_one_line(hub):
     assert "it holds GGUF files only, as tiny.Q4_K.gguf" in said("gguf")
     hub.repos["onnx"] = {"config.json": b"{}", "model.onnx": b""}
     assert "it has no model.safetensors" in said("onnx")
+    hub.repos["keras"] = {"config.json": b"{}", "tf_model.h5": b""}
+    assert "it has no model.safetensors; its weights are TensorFlow's, in tf_model.h5" in said("keras")
+    hub.repos["locked"] = repository()
+    hub.refuse["locked"] = 403, ""
+    assert "the hub answers with status 403; log in with `hf auth login`, or set HF_TOKEN" in said("locked")
     hub.refuse["org/down"] = 418, ""
     assert "the hub answers with status 418" in said("org/down")
 

@@ -141,7 +141,11 @@ def test_llama_spellings_of_the_same(tmp_path, change):
         ),
         ({"model_type": None}, "model_type"),
         ({"model_type": ["llama"]}, "model_type"),
-        ({"quantization_config": {"bits": 4}}, "'quantization_config'"),
+        (
+            {"quantization_config": {"bits": 4, "quant_method": "gptq"}},
+            "m: was quantised with gptq (quantization_config in config.json); take the model that was not quantised",
+        ),
+        ({"quantization_config": {"bits": 4}}, "m: was quantised (quantization_config in config.json)"),
     ],
 )
 def test_llama_configs_that_would_change_the_arithmetic_are_refused(tmp_path, change, message):

@@ -448,7 +448,7 @@ class TestLoad:
     def test_only_ordinary_files_of_a_sane_size(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(TokenizerError, match="there is no tokenizer at"):
             Tokenizer.load("/dev/zero")
-        monkeypatch.setattr("engine.checkpoints.vocab.files.MAX_TOKENIZER_BYTES", 100)
+        monkeypatch.setattr("engine.checkpoints.vocab.folder.MAX_TOKENIZER_BYTES", 100)
         with pytest.raises(TokenizerError, match="the limit is 100"):
             Tokenizer.load(folder)
 

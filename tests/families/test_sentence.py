@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 from against import EXACT, FLOAT64, assert_checks_hold, gap, random_reference, run_reference, saved
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModel,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoTokenizer,
     BertConfig,
     BertModel,
     DistilBertConfig,
+    LlamaConfig,
     ModernBertConfig,
     RobertaConfig,
 )
@@ -143,6 +146,7 @@ def test_without_modules_the_stack_is_all_there_is():
         ({"pooling_mode_weightedmean_tokens": True, "pooling_mode_mean_tokens": False}, "pooling weightedmean_tokens"),
         ({"pooling_mode_cls_token": True}, "pooling mean_tokens and cls_token"),  # the mean is on by itself
         ({"pooling_mode_mean_tokens": False}, "pooling none"),
+        ({"pooling_mode": [{}]}, r"pooling \{\}; supported is one of cls, mean, max, lasttoken"),
         ({"pooling_mode": "median"}, "pooling median; supported is one of cls, mean, max, lasttoken"),
         ({"word_embedding_dimension": 384}, "pools vectors of 384, but d_model is 20"),
         ({"temperature_of_pooling": 2}, "'temperature_of_pooling', which layerstep does not know"),
@@ -164,6 +168,7 @@ def test_pooling_that_is_not_supported_is_refused_by_name(pooling, said):
             "modules are Transformer, Norm",
         ),
         ([], "modules are none"),
+        ([{"type": "m.Dense", "path": "1"}] * 33, "it lists 33 modules; more than 32 are no sentence encoder's"),
         (
             [{"type": "m.Transformer", "path": "0_T"}, {"type": "m.Pooling", "path": "1_Pooling"}],
             "in '0_T', not beside",
@@ -194,6 +199,32 @@ def test_what_sentence_transformers_does_to_prompts_is_said():
         lines = "\n".join(load_model(folder, device="cpu").report)
     assert "cuts a prompt after 8 tokens" in lines
     assert "makes a prompt lower case" in lines
+
+
+def test_a_length_that_means_nothing_is_not_repeated():
+    with saved(random_reference(tiny(), AutoModel)) as folder:
+        make_sentence_encoder(folder)
+        for longest in (-(10**400), 0, True, 10**400, "8"):
+            (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": longest}))
+            assert not any("cuts a prompt" in line for line in load_model(folder, device="cpu").report)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_decoder_that_is_pooled_may_still_have_its_head(tied):
+    config = LlamaConfig(vocab_size=30, hidden_size=20, intermediate_size=16, num_hidden_layers=2,
+                         num_attention_heads=2, tie_word_embeddings=tied, pad_token_id=None)  # fmt: skip
+    reference = random_reference(config, AutoModelForCausalLM)
+    ids = [3, 7, 9, 4]
+    with saved(reference) as folder:
+        make_sentence_encoder(folder, pooling_mode="lasttoken")
+        weights = load_file(folder / "model.safetensors")
+        weights["lm_head.weight"] = reference.lm_head.weight.detach().clone()
+        save_file(weights, folder / "model.safetensors")
+        model = load_model(folder, device="cpu", dtype="float64")
+    last = run_reference(reference, ids).hidden_states[-1]
+    assert gap(trace(model, ids)["pooled"], last[:, -1]) <= FLOAT64
+    assert "ignored lm_head.weight" in model.report
+    assert "unembed.weight" not in model.weights
 
 
 @pytest.fixture(scope="module")

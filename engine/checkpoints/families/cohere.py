@@ -15,9 +15,9 @@ from engine.config import ModelConfig
 NAMED = by_table(OUTSIDE, BLOCK, IN_BLOCK)
 
 
-def side_by_side(c: Fields) -> dict[str, Any]:
+def side_by_side(c: Fields, theta: float) -> dict[str, Any]:
     """ModelConfig's fields, but for the norms of queries and keys."""
-    fields, biased = stack(c, n_ctx=8192), c.get("attention_bias", False)
+    fields, biased = stack(c, n_ctx=8192, theta=theta), c.get("attention_bias", False)
     return (
         fields
         | {
@@ -39,7 +39,7 @@ def config(c: Fields) -> ModelConfig:
     """ModelConfig of a ``CohereForCausalLM`` config.json. A key that it does not know is refused by name."""
     c.ignore("model_max_length")
     normed = c.only("use_qk_norm", False, True)
-    read = ModelConfig.from_json(side_by_side(c) | {"qk_norm": "heads" if normed else "none"})
+    read = ModelConfig.from_json(side_by_side(c, 500_000.0) | {"qk_norm": "heads" if normed else "none"})
     c.done()
     return read
 

@@ -22,7 +22,7 @@ def config(c: Fields) -> ModelConfig:
     c.only("rotary_pct", 1.0)
     c.only("order_of_interleaved_layers", "local_attn_first")
     c.ignore("cache_implementation", "model_max_length", "use_parallel_embedding")
-    fields = side_by_side(c)
+    fields = side_by_side(c, 10_000.0)
     rotary, n_layers = fields.pop("rotary"), fields["n_layers"]
     every = c.size("sliding_window_pattern", default=4)
     c.only("layer_switch", every)

@@ -29,20 +29,15 @@ def config(c: Fields) -> ModelConfig:
     c.only("add_bias_logits", False)
     for key in ("is_decoder", "normalize_before", "normalize_embedding", "add_final_layer_norm"):
         c.only(key, False)
-    c.only("extra_pos_embeddings", 0, 58101)  # written by the converter, and never read
     vocabulary, d_model = c.size("vocab_size"), c.size("d_model")
     c.only("decoder_vocab_size", vocabulary)
     heads, d_mlp = c.size("encoder_attention_heads"), c.size("encoder_ffn_dim")
     c.only("decoder_attention_heads", heads)
     c.only("decoder_ffn_dim", d_mlp)
     c.ignore(
-        "activation_dropout",
-        "decoder_layerdrop",
-        "encoder_layerdrop",
-        "init_std",
-        "num_hidden_layers",
-        "scale_embedding",
-    )
+        "_num_labels", "activation_dropout", "classif_dropout", "decoder_layerdrop", "encoder_layerdrop",
+        "extra_pos_embeddings", "init_std", "num_hidden_layers",
+    )  # fmt: skip
     read = ModelConfig.from_json(
         {
             "name": c.where,
@@ -66,7 +61,7 @@ def config(c: Fields) -> ModelConfig:
             "tied": c.get("tie_word_embeddings", True),
             "unembed_bias": True,
             "decoder_start_token_id": c.get("decoder_start_token_id", 58100),
-            **c.token_ids(),
+            **c.token_ids(eos=0, pad=58100),
         }
     )
     c.done()

@@ -10,6 +10,7 @@ from engine.config import ModelConfig
 
 def config(c: Fields) -> ModelConfig:
     """ModelConfig of an ``OlmoForCausalLM`` config.json. A key that it does not know is refused by name."""
+    c.only("pretraining_tp", 1)
     biased = c.get("attention_bias", False)
     read = ModelConfig.from_json(
         stack(c, n_ctx=2048)

@@ -22,6 +22,9 @@ def dense_layers(c: Fields, n_layers: int) -> tuple[int, ...]:
 def config(c: Fields) -> ModelConfig:
     """ModelConfig of a ``Qwen3MoeForCausalLM`` config.json. A key that it does not know is refused by name."""
     c.ignore("output_router_logits", "router_aux_loss_coef", "max_window_layers")
+    c.only("use_qk_norm", True)
+    c.only("qkv_bias", False)
+    c.only("shared_expert_intermediate_size", 0)
     fields = stack(c, n_ctx=32_768, kv=4)
     biased = c.get("attention_bias", False)
     width = window(c, 4096)

@@ -20,7 +20,8 @@ CROSS = {"ln_cross": "1.layer_norm"} | {f"cross_attn.{x}": f"1.EncDecAttention.{
 
 def config(c: Fields) -> ModelConfig:
     """ModelConfig of a ``T5ForConditionalGeneration`` config.json."""
-    gate, _, name = str(c.get("feed_forward_proj", "relu")).rpartition("-")
+    multilingual = c.family == "mt5"
+    gate, _, name = str(c.get("feed_forward_proj", "gated-gelu" if multilingual else "relu")).rpartition("-")
     name = "gelu_new" if (gate, name) == ("gated", "gelu") else name
     if gate not in ("", "gated") or name not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
@@ -29,8 +30,8 @@ def config(c: Fields) -> ModelConfig:
     c.only("is_decoder", False)
     c.ignore("dropout_rate", "initializer_factor", "is_gated_act", "dense_act_fn", "output_past")
     d_model, n_layers = c.size("d_model"), c.size("num_layers")
-    # Version 1.0 scales the stream before the tied head, 1.1 does not, and only this flag tells which it is.
-    scales = c.get("scale_decoder_outputs", c.get("tie_word_embeddings", True))
+    # T5 1.0 scales the stream before the tied head; 1.1, told by this flag alone, and mT5 do not.
+    scales = c.get("scale_decoder_outputs", c.get("tie_word_embeddings", True)) and not multilingual
     read = ModelConfig.from_json(
         {
             "name": c.where,
@@ -53,7 +54,7 @@ def config(c: Fields) -> ModelConfig:
             "logit_scale": d_model**-0.5 if scales else 1.0,
             "tied": True,
             "decoder_start_token_id": c.get("decoder_start_token_id", c.get("pad_token_id", 0)),
-            **c.token_ids(),
+            **c.token_ids(eos=1, pad=0),
         }
     )
     c.done()

@@ -72,6 +72,9 @@ def find(path: Path) -> GgufFile:
     where = partial(source, arch=arch, held=frozenset(header.tensors), interleaved=arch in INTERLEAVED)
     ours = replace(family, source=where, canonical=str, ignored=("blk.*.attn_rot_embd.weight",))
     usual = "float32" if header.quantised() else None
+    told = header.metadata.get(f"{arch}.vocab_size", config.d_vocab)
+    if told != config.d_vocab:
+        notes += (f"ignored {arch}.vocab_size {display(str(told))[:40]}: there are {config.d_vocab} embeddings",)
     return GgufFile(path, name, _pooled(header, config), ours, usual, notes, header=header, used=used)
 
 

@@ -27,7 +27,7 @@ MAX_COUNT = 65_536
 MAX_STRINGS = 2**20
 """Strings in one list; the largest vocabularies have 262,144 tokens, and about twice as many merges."""
 MAX_NAME_BYTES = 1024
-MAX_TEXT_BYTES = 256 * 2**20
+MAX_TEXT_BYTES = 128 * 2**20
 """A text; the longest is a whole tokenizer.json, and the largest of those are around 35 MB."""
 MAX_DIMS = 4
 

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
 from engine.checkpoints.folder import shown
 from engine.checkpoints.gguf.header import Header, read_header
-from engine.checkpoints.vocab.byte_level import LLAMA3, QWEN
+from engine.checkpoints.vocab.byte_level import LLAMA3, MAX_SPLITS, QWEN
 from engine.errors import TokenizerError
 from engine.text import display
 
 Json = dict[str, Any]
 
-_CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
-"""Types of a token in ``tokenizer.ggml.token_type``; 1 is an ordinary piece, 2 unknown text, 6 a byte."""
+_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
+"""Types of a token in ``tokenizer.ggml.token_type``; 2 is unknown text, 6 a byte, and 0 was never set."""
+_TYPES: Final = frozenset(range(7))
 _SPACE: Final = "▁"
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -107,6 +110,12 @@ class _Vocabulary:
         self.types: Sequence[int] = [1] * len(self.tokens) if types is None else types
         if not self.tokens or not isinstance(self.types, list | array) or len(self.types) != len(self.tokens):
             raise self._refusal("has no token_type for each of its tokens")
+        if strange := set(self.types) - _TYPES:
+            raise self._refusal(f"has a token_type {display(str(min(strange)))[:20]}; there are 0 to 6")
+        pieces = Counter(token for token, kind in self._typed() if token and kind == _NORMAL)
+        for token, count in pieces.most_common(1):
+            if count > 1:  # of control tokens and of unused places it does not matter
+                raise self._refusal(f"has the token {display(token)[:40]!r} {count} times, so its id is not known")
 
     def files(self) -> tuple[bytes, dict[str, Json]]:
         spm = self.kind == "llama"
@@ -130,7 +139,7 @@ class _Vocabulary:
         """SentencePiece's BPE: the best-scored of the possible merges first, other characters as bytes."""
         spaced = {t: _SPACE * len(t) for t in self.tokens if t and not t.strip(" ")}  # llama.cpp writes spaces as such
         self.tokens = [spaced.get(token, token) for token in self.tokens]
-        prefix = self._meta("add_space_prefix", True)
+        prefix = self._flag("add_space_prefix", True)
         spaces = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
         first = {"type": "Prepend", "prepend": _SPACE}
         decoders: list[Json] = [
@@ -261,6 +270,10 @@ class _Vocabulary:
         if self.header.architecture.startswith("gemma"):
             scores = range(0, -len(self.tokens), -1)
         vocab = self._vocab()
+        if not all(isfinite(scores[id]) for id in vocab.values()):
+            raise self._refusal("has a score that is no number")
+        if sum(len(piece) ** 2 for piece in vocab) > MAX_SPLITS:
+            raise self._refusal("has tokens that are too long to look for their merges")
         found: list[tuple[float, int, int, int, int, int]] = []
         for piece, id in vocab.items():
             for at in range(1, len(piece)):
@@ -275,8 +288,8 @@ class _Vocabulary:
         if self.kind == "bert":
             bos = self._id("cls_token_id", bos)
             eos = self._id("seperator_token_id", self._id("separator_token_id", eos))
-        before = [bos] if bos is not None and self._meta("add_bos_token", add_bos) else []
-        after = [eos] if eos is not None and self._meta("add_eos_token", add_eos) else []
+        before = [bos] if bos is not None and self._flag("add_bos_token", add_bos) else []
+        after = [eos] if eos is not None and self._flag("add_eos_token", add_eos) else []
         if not before and not after:
             return None
 
@@ -322,6 +335,12 @@ class _Vocabulary:
     def _meta(self, key: str, default: Any = None) -> Any:
         value = self.header.metadata.get(f"tokenizer.ggml.{key}")
         return default if value is None else value
+
+    def _flag(self, key: str, default: bool) -> bool:
+        value = self._meta(key, default)
+        if not isinstance(value, bool):
+            raise self._refusal(f"has {key} {display(str(value))[:40]!r}, which is neither true nor false")
+        return value
 
     def _id(self, key: str, default: int | None = None) -> int | None:
         """A control token's id, which must be one of the tokens'; llama.cpp writes −1 and 2³² − 1 for none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoints.vocab.files import Settings
+from engine.checkpoints.vocab.files import MAX_ADDED, Settings, refuse_many
 from engine.errors import TokenizerError
 from engine.text import display
 
@@ -127,10 +127,12 @@ def _listed(settings: Settings, special: Collection[str]) -> Iterator[tuple[int,
 
     rows: list[tuple[int, Mapping[str, object]]] = []
     decoder = settings.get("tokenizer_config.json", {}).get("added_tokens_decoder")
+    named = settings.get("added_tokens.json", {})
+    refuse_many(len(decoder if isinstance(decoder, Mapping) else named), "added tokens", "the tokenizer", MAX_ADDED)
     if isinstance(decoder, Mapping):
         rows = [(_id(id), row if isinstance(row, Mapping) else {"content": row}) for id, row in decoder.items()]
     else:
-        for name, id in settings.get("added_tokens.json", {}).items():
+        for name, id in named.items():
             rows.append((_id(id), {"content": name, "special": name in special, "normalized": name not in special}))
     for place, row in sorted(rows, key=lambda row: row[0]):
         content = row.get("content")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.checkpoints.vocab.files import MAX_TOKENIZER_BYTES, read_object, read_text
+from engine.checkpoints.vocab.files import MAX_PIECES, MAX_VOCABULARY_BYTES, read_object, read_text, refuse_many
 from engine.errors import TokenizerError
 from engine.pieces import CHAR_OF_BYTE
 from engine.text import display
@@ -16,6 +16,8 @@ from engine.text import display
 if TYPE_CHECKING:
     import tokenizers
 
+MAX_RANKS: Final = 2**19
+"""The largest of tiktoken's vocabularies has 200,000."""
 MAX_SPLITS: Final = 2**26
 """Ways to cut tokens in two that are tried when looking for merges."""
 
@@ -28,7 +30,7 @@ LLAMA3: Final = QWEN.replace(r"\p{N}|", r"\p{N}{1,3}|", 1)
 
 def read_vocab(folder: Path) -> dict[str, int]:
     """The ids of `vocab.json`. Raises TokenizerError where it is damaged."""
-    vocab = read_object(folder / "vocab.json", MAX_TOKENIZER_BYTES)
+    vocab = read_object(folder / "vocab.json", MAX_VOCABULARY_BYTES)
     ids = set(vocab.values()) if all(type(id) is int and 0 <= id < 2**31 for id in vocab.values()) else set()
     if not vocab or len(ids) != len(vocab):
         raise TokenizerError(f"{display(str(folder / 'vocab.json'))} does not give every token an id of its own")
@@ -39,7 +41,9 @@ def from_vocab_and_merges(folder: Path) -> tuple[dict[str, int], list[tuple[str,
     """The vocabulary and the merges, best first. Raises TokenizerError where they are damaged."""
     vocab = read_vocab(folder)
     merges = []
-    for number, line in enumerate(read_text(folder / "merges.txt", MAX_TOKENIZER_BYTES).split("\n"), 1):
+    text = read_text(folder / "merges.txt", MAX_VOCABULARY_BYTES)
+    refuse_many(text.count("\n"), "lines", folder / "merges.txt", 2 * MAX_PIECES)
+    for number, line in enumerate(text.split("\n"), 1):
         line = line.removesuffix("\r")
         if not line or line.startswith("#version"):
             continue
@@ -61,6 +65,7 @@ def is_ranked(data: bytes) -> bool:
 
 def from_ranks(data: bytes, where: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """The vocabulary and merges of tiktoken's ranks: any two byte strings that make a third, best rank first."""
+    refuse_many(data.count(b"\n"), "lines", where, MAX_RANKS)
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(data.split(b"\n"), 1):
         if not line.strip():

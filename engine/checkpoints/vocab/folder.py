@@ -12,8 +12,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from engine.checkpoints.folder import refuse_dense
 from engine.checkpoints.vocab import added, byte_level, sentencepiece, word_piece
-from engine.checkpoints.vocab.files import Settings, guarded, read, read_settings
+from engine.checkpoints.vocab.bounds import refuse_bombs
+from engine.checkpoints.vocab.files import (
+    MAX_TOKENIZER_BYTES,
+    MAX_VALUES,
+    MAX_VOCABULARY_BYTES,
+    Settings,
+    guarded,
+    read,
+    read_settings,
+)
 from engine.checkpoints.vocab.templates import read_templates, templates_in
 from engine.errors import TokenizerError
 from engine.text import display
@@ -82,7 +92,7 @@ def find(folder: Path) -> Found | None:
 
 def _find(folder: Path, settings: Settings) -> Found | None:
     if os.path.lexists(folder / "tokenizer.json"):
-        return from_json(read(folder / "tokenizer.json"), settings, str(folder / "tokenizer.json"))
+        return from_file(folder / "tokenizer.json", settings)
     models = [name for name in (*SENTENCEPIECE, "tiktoken.model") if os.path.lexists(folder / name)]
     models += sorted(path.name for path in folder.glob("*.tiktoken"))
     if models:
@@ -96,11 +106,19 @@ def _find(folder: Path, settings: Settings) -> Found | None:
     return None
 
 
-def from_json(data: bytes, settings: Settings, where: str) -> Found:
+def from_file(file: Path, settings: Settings) -> Found:
     """The tokenizer of a `tokenizer.json`."""
+    return from_json(read(file, MAX_TOKENIZER_BYTES), settings, str(file))
+
+
+def from_json(data: bytes, settings: Settings, where: str) -> Found:
+    """The tokenizer of the bytes of a `tokenizer.json`."""
     import tokenizers
 
+    refuse_dense(where, data, MAX_VALUES)
+
     def build() -> Found:
+        refuse_bombs(data)
         inner = tokenizers.Tokenizer.from_buffer(data)
         named = added.named_tokens(settings)
         added.add_tokens(inner, settings, named)
@@ -112,7 +130,7 @@ def from_json(data: bytes, settings: Settings, where: str) -> Found:
 
 def _model_file(file: Path, settings: Settings) -> Found:
     """A SentencePiece model or tiktoken's ranks; Meta gave both the name tokenizer.model."""
-    data = read(file)
+    data = read(file, MAX_VOCABULARY_BYTES)
     return _tiktoken(data, file, settings) if byte_level.is_ranked(data) else _sentencepiece(data, file, settings)
 
 
@@ -145,7 +163,7 @@ def _marian(folder: Path, settings: Settings) -> Found:
     names = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
     sides = []
     for name in ("source.spm", "target.spm"):
-        model, unknown = sentencepiece.renumbered(sentencepiece.parse(read(folder / name)), ids)
+        model, unknown = sentencepiece.renumbered(sentencepiece.parse(read(folder / name, MAX_VOCABULARY_BYTES)), ids)
         side = _complete(sentencepiece.build(model), settings, names)
         side.inner.post_processor = added.around(side.inner, None, side.named["eos_token"])
         sides.append(replace(side, unknown=unknown))

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from engine.checkpoints.vocab.files import MAX_PIECES
 from engine.errors import TokenizerError
 from engine.text import display
 
 if TYPE_CHECKING:
     import tokenizers
 
-MAX_PIECES: Final = 2**21
 MAX_SPLITS: Final = 2**26
 """Ways to cut pieces in two that are tried when looking for merges; Gemma's 256,000 pieces have two million."""
 

@@ -25,10 +25,11 @@ def read_templates(folder: Path, settings: Settings) -> dict[str, str]:
     if os.path.lexists(folder / FILE):
         templates["default"] = read_text(folder / FILE, MAX_SETTINGS_BYTES)
     if os.path.lexists(folder / FOLDER):
-        files = sorted(inside(folder, FOLDER).glob("*.jinja"))
+        inside(folder, FOLDER)
+        files = sorted((folder / FOLDER).glob("*.jinja"))
         if len(files) > MAX_TEMPLATES:
             raise TokenizerError(f"{FOLDER} holds {len(files):,} templates, the limit is {MAX_TEMPLATES}")
-        templates |= {file.name.removesuffix(".jinja"): read_text(file, MAX_SETTINGS_BYTES) for file in files}
+        templates |= {file.name.removesuffix(".jinja"): read_text(file, MAX_SETTINGS_BYTES, folder) for file in files}
     for config in (settings["tokenizer_config.json"], {} if templates else read_object(folder / "chat_template.json")):
         templates = templates or templates_in(config)
     return templates

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoints.vocab.files import MAX_TOKENIZER_BYTES, read_text
+from engine.checkpoints.vocab.files import MAX_VOCABULARY_BYTES, read_text, refuse_many
 
 if TYPE_CHECKING:
     import tokenizers
@@ -17,7 +17,9 @@ def build(file: Path, config: Mapping[str, Any], unk: str) -> tokenizers.Tokeniz
     import tokenizers
     from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-    lines = read_text(file, MAX_TOKENIZER_BYTES).removesuffix("\n").split("\n")
+    text = read_text(file, MAX_VOCABULARY_BYTES).removesuffix("\n")
+    refuse_many(text.count("\n"), "lines", file)
+    lines = text.split("\n")
     vocab = {line.rstrip(): id for id, line in enumerate(lines)}
     inner = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token=unk))
     strip_accents = config.get("strip_accents")
