@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -277,3 +278,18 @@ def test_a_typed_model_is_named_as_what_it_is(typed: str, words: str, tmp_path: 
     (tmp_path / "x.gguf").touch()
     (tmp_path / "notes.txt").touch()
     assert _model_kind(typed.format(here=tmp_path)) == words
+
+
+async def test_of_many_weights_a_few_are_named() -> None:
+    async with running((120, 60)) as (app, pilot):
+        main = main_of(app)
+        step = main.trace.steps[main.cursor.step]  # type: ignore[union-attr]
+        many = replace(step, params=tuple(f"experts.{i}.gate.weight" for i in range(128)))
+        steps = tuple(many if one is step else one for one in main.trace.steps)  # type: ignore[union-attr]
+        main.trace = replace(main.trace, steps=steps)
+        main.show_all()
+        await settled(pilot)
+        shown = "\n".join(text_of(app))
+        assert "experts.3.gate.weight" in shown
+        assert "experts.4.gate.weight" not in shown
+        assert "… and 124 more" in shown

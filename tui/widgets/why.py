@@ -25,6 +25,9 @@ from tui.widgets.readout import spot, value_words
 Line = tuple[list[Segment], int]
 """A line, and the step that a click on it leads to (-1: none)."""
 
+WEIGHTS = 4
+"""So many of a step's weights are named; a mixture of experts has hundreds."""
+
 
 class WhyPane(LineView, can_focus=True):
     """Formula, numbers, shapes, story, the value at the cursor, checks."""
@@ -137,8 +140,10 @@ class WhyPane(LineView, can_focus=True):
         for name in step.reads:
             read = trace.by_site.get(name)
             yield from self._pair("in ", name, _shape(read) if read else "", width, read.index if read else -1)
-        for name in step.params:
+        for name in step.params[:WEIGHTS]:
             yield from self._pair("w  ", name, "", width, -1, inks.muted)
+        if (more := len(step.params) - WEIGHTS) > 0:
+            yield from self._pair("w  ", f"… and {more} more", "", width, -1, inks.muted)
         yield from self._pair("out", step.site, _shape(step), width, -1, inks.strong)
 
     def _pair(
