@@ -43,7 +43,7 @@ dtypes = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("kind", [RobertaConfig, XLMRobertaConfig, CamembertConfig])
 @pytest.mark.parametrize("auto", [AutoModelForMaskedLM, AutoModel])
 def test_roberta(kind, auto):
-    @settings(max_examples=8)
+    @settings(max_examples=20)
     @given(config=robertas(kind), seed=st.integers(0, 2**16), dtype=dtypes)
     def check(config, seed, dtype):
         model = check_family(config, seed=seed, auto=auto, dtype=dtype, tolerance=EXACT, gain=1.2)
