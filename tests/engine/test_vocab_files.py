@@ -206,9 +206,13 @@ class TestSentencePiece:
     def test_literal_ids_are_sentencepieces_own(self, name: str, text: str) -> None:
         """SentencePiece never reads a control token in a text, and so it is the reference for `literal`."""
         ours, reference = self.pair(name)
-        if ours.ids(text.replace("\0", ""), literal=True, add_special=False) != reference.encode(
-            text.replace("\0", "")
-        ):
+        text = text.replace("\0", "")
+        try:
+            ids = ours.ids(text, literal=True, add_special=False)
+        except PromptError:  # a name that only the library's table of normal forms leaves whole: refused, not read
+            assert not text.isascii()
+            return
+        if ids != reference.encode(text):
             # The library looks its table of normal forms up by whole glyphs, SentencePiece by the longest match.
             assert reference.normalize(text) != text.replace(" ", "▁"), text
             assert not text.isascii()
