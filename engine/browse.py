@@ -20,7 +20,7 @@ from engine.opening import open_trace
 from engine.ops.base import times
 from engine.program import Step
 from engine.recording import trace
-from engine.runner import Watch
+from engine.runtime import Watch
 from engine.samples import sample_folders
 from engine.sites import ENCODER, Address, Site, Span
 from engine.statistics import Statistics

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from engine.architecture import build_program
 from engine.checkpoints.lookup import Folder, find
-from engine.checkpoints.report import LoadReport, Watch
+from engine.checkpoints.report import LoadReport
 from engine.checkpoints.weights import Loading, plan_loading
 from engine.config import ModelConfig
 from engine.dtypes import ITEMSIZE, dtype_name
 from engine.errors import CheckpointError, DeviceError
 from engine.program import Program
+from engine.runtime import Watch
 from engine.text import display
 from engine.tokenizer import Tokenizer
 

@@ -52,7 +52,8 @@ class Program:
     ``edges`` are the sites from which every other can be had by running one block again: the residual stream
     between the blocks, and the logits. A step reads only inputs and sites written before it, and no
     site is written twice. ``once`` are the sites of an encoder beside a decoder, and what the decoder's blocks make of
-    its last stream alone: they depend on the source, and are the same in every pass.
+    its last stream alone: they depend on the source, and are the same in every pass. ``handed_on`` are those of them
+    that later passes read.
     """
 
     inputs: tuple[Site, ...]
@@ -60,6 +61,7 @@ class Program:
     params: Mapping[str, Shape]
     edges: tuple[str, ...] = ()
     once: frozenset[str] = field(init=False)
+    handed_on: frozenset[str] = field(init=False)
     n_params: int = field(init=False)
     _by_site: dict[str, Step] = field(init=False, repr=False)
     _schedules: dict[object, tuple[Planned, ...]] = field(init=False, repr=False, default_factory=dict)
@@ -77,7 +79,9 @@ class Program:
             by_site[step.site.name] = step
             if step.reads and once.issuperset(step.reads):
                 once.add(step.site.name)
+        read_anew = {read for step in self.steps if step.site.name not in once for read in step.reads}
         object.__setattr__(self, "once", frozenset(once))
+        object.__setattr__(self, "handed_on", frozenset(once & read_anew))
         object.__setattr__(self, "_by_site", by_site)
         object.__setattr__(self, "n_params", sum(prod(shape) for shape in self.params.values()))
 

@@ -21,8 +21,8 @@ from engine.ops.kernels import KERNELS
 from engine.ops.mask import PADDING, is_dense
 from engine.ops.rotary import regime
 from engine.plan import Keep, Plan, plan_pass, prompt_sizes, refuse_if_too_large
-from engine.runner import Watch, run
-from engine.runtime import available_memory
+from engine.runner import run
+from engine.runtime import Watch, available_memory
 from engine.text import Token, clean_prompt, display
 from engine.told import SCALINGS
 from engine.traces import Pass, Trace, fingerprint
@@ -201,7 +201,7 @@ def _record(
         source=model.source,
         source_tokens=tuple(map(tuple, source)) if _has_encoder(model) else (),
     )
-    for name in past.keys() & once:  # else the next token would have the encoder run again
+    for name in past.keys() & model.program.handed_on:  # else the next token would have the encoder run again
         recorded.remember(name, 0, past[name])
     return recorded
 
@@ -242,13 +242,7 @@ def _targets(model: Model, target: Prompt | None, batch: int) -> list[list[Token
 
 def _source_inputs(model: Model, source: list[list[Token]]) -> dict[str, Int[Tensor, "batch src"]]:
     """What the encoder of an encoder-decoder is given."""
-    places = []
-    for row in source:
-        count = iter(range(len(row)))
-        places.append([PADDING if token.origin == "padding" else next(count) for token in row])
-    ids = [[token.id for token in row] for row in source]
-    tokens, positions = (torch.tensor(x, dtype=torch.int64).to(model.device) for x in (ids, places))
-    return {"source_tokens": tokens, "source_positions": positions}
+    return dict(zip(SOURCE, _on_device(model, source, _counted(source, 0)), strict=True))
 
 
 def _past(model: Model, before: Trace | None, batch: int) -> dict[str, Tensor]:
@@ -257,10 +251,9 @@ def _past(model: Model, before: Trace | None, batch: int) -> dict[str, Tensor]:
     if before is None:
         c = model.config
         return dict.fromkeys(names, torch.empty(batch, 0, c.kv_heads, c.d_head, device=model.device, dtype=model.dtype))
-    once = {read for step in model.program.steps for read in step.reads if step.site.name not in model.program.once}
     return {
         **{name: before.site(name.replace(".past_", ".cache_"), len(before.passes) - 1) for name in names},
-        **{name: before.site(name, 0) for name in once & model.program.once},
+        **{name: before.site(name, 0) for name in model.program.handed_on},
     }
 
 
@@ -280,9 +273,14 @@ def _places(
         start = int(before.passes[-1].given["key_positions"].max()) + 1
         if start + length - 1 > most:
             raise PromptError(f"the next positions, {start} and on, are beyond the {most + 1} of {model.name}")
+    return _counted(rows, start)
+
+
+def _counted(rows: list[list[Token]], start: int) -> list[list[int]]:
+    """Positions counted up from ``start`` in each row, padding left out."""
     places = []
     for row in rows:
-        count = iter(range(start, start + length))
+        count = iter(range(start, start + len(row)))
         places.append([PADDING if token.origin == "padding" else next(count) for token in row])
     return places
 
@@ -291,11 +289,19 @@ def _inputs(
     model: Model, rows: list[list[Token]], places: list[list[int]], before: Trace | None
 ) -> dict[str, Int[Tensor, "batch pos"]]:
     """tokens, positions and key_positions of a pass."""
-    ids = [[token.id for token in row] for row in rows]
-    ahead = model.device.type == "cuda"  # the host goes on at once: a plain copy would wait for the device
-    tokens, here = (torch.tensor(x, dtype=torch.int64).to(model.device, non_blocking=ahead) for x in (ids, places))
+    tokens, here = _on_device(model, rows, places)
     keys = here if before is None else torch.cat((before.passes[-1].given["key_positions"], here), dim=1)
     return {"tokens": tokens, "positions": here, "key_positions": keys}
+
+
+def _on_device(model: Model, rows: list[list[Token]], places: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Ids and positions as tensors. [batch pos] each"""
+    ids = torch.tensor([[token.id for token in row] for row in rows], dtype=torch.int64)
+    ahead = model.device.type == "cuda"  # the host goes on at once: a plain copy would wait for the device
+    return (
+        ids.to(model.device, non_blocking=ahead),
+        torch.tensor(places, dtype=torch.int64).to(model.device, non_blocking=ahead),
+    )
 
 
 def _tokenise(model: Model, prompt: Prompt, literal: bool, chat: bool) -> tuple[list[list[Token]], str, list[str]]:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
 from engine.ops.base import PassInfo
 from engine.program import Program
-from engine.runtime import threads
-
-Watch = Callable[[int, int, str], None]
-"""Called before each step with (steps done, steps in all, site); it may raise Cancelled."""
+from engine.runtime import Watch, threads
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import contextlib
 import ctypes
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+Watch = Callable[[int, int, str], None]
+"""Called now and then with (done, in all, of what), before each step of a run; it may raise Cancelled."""
 SPIN = "1000"
 """How often an idle thread of libgomp looks for work before it sleeps: long enough for the gap between two steps. Its
 own default of some 5 ms is 4 % faster on a quiet machine, and many times slower once a neighbour wants a core."""

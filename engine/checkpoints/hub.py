@@ -24,8 +24,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from engine.checkpoints.folder import foreign, read_json
-from engine.checkpoints.report import Watch
 from engine.errors import CheckpointError
+from engine.runtime import Watch
 from engine.text import display, human
 
 CONFIG = "config.json"

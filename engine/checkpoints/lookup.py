@@ -11,10 +11,10 @@ from engine.checkpoints.families import family_of
 from engine.checkpoints.family import Family
 from engine.checkpoints.fields import Fields
 from engine.checkpoints.folder import is_folder, name_of, read_json, shown
-from engine.checkpoints.report import Watch
 from engine.checkpoints.sentence import as_encoder, with_dense, with_pooling
 from engine.config import ModelConfig
 from engine.errors import CheckpointError, LayerstepError
+from engine.runtime import Watch
 from engine.samples import sample_folder
 from engine.text import display
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-Watch = Callable[[int, int, str], None]
-"""Called now and then with (done, in all, of what); it may raise Cancelled."""
 
 
 @dataclass(frozen=True, slots=True)

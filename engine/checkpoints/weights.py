@@ -19,12 +19,12 @@ from engine.architecture import build_program
 from engine.checkpoints.family import Family, Source
 from engine.checkpoints.files import Stored
 from engine.checkpoints.folder import shown
-from engine.checkpoints.report import LoadReport, Watch
+from engine.checkpoints.report import LoadReport
 from engine.config import ModelConfig
 from engine.dtypes import ITEMSIZE
 from engine.errors import CheckpointError, MemoryLimitError
 from engine.program import Program
-from engine.runtime import available_memory
+from engine.runtime import Watch, available_memory
 from engine.text import display, human
 
 EMBED, HEAD = "embed.weight", "unembed.weight"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from engine.checkpoints.family import Family, Source, in_block
@@ -22,6 +24,32 @@ FUSED = {"attn.q": 0, "attn.k": 1, "attn.v": 2}
 LINEAR = {"attn.out": "attn.c_proj", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
 
 
+def stack(c: Fields, usual: str) -> dict[str, Any]:
+    """ModelConfig's fields of GPT-2 and of its descendant; ``usual`` is the family's default activation."""
+    d_model, heads = c.size("n_embd"), c.size("n_head")
+    if d_model % heads:
+        raise c.refusal(f"n_embd {d_model} is no multiple of n_head {heads}")
+    return {
+        "name": c.where,
+        "d_vocab": c.size("vocab_size"),
+        "d_model": d_model,
+        "n_layers": c.size("n_layer", most=4096),
+        "n_heads": heads,
+        "d_head": d_model // heads,
+        "d_mlp": c.size("n_inner", default=4 * d_model),
+        "n_ctx": c.size("n_positions", default=1024),
+        "positions": "learned",
+        "norm_eps": c.get("layer_norm_epsilon", 1e-5),
+        "attn_bias": True,
+        "attn_out_bias": True,
+        "attn_scale": None if c.only("scale_attn_weights", True, False) else 1.0,
+        "activation": activation(c, "activation_function", usual),
+        "mlp_bias": True,
+        "tied": c.get("tie_word_embeddings", True),
+        **c.token_ids(bos=50256, eos=50256),
+    }
+
+
 def config(c: Fields) -> ModelConfig:
     """ModelConfig of a ``GPT2LMHeadModel`` config.json. A key that it does not know is refused by name."""
     c.only("add_cross_attention", False)
@@ -32,30 +60,8 @@ def config(c: Fields) -> ModelConfig:
         "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
         "summary_type", "summary_use_proj",
     )  # fmt: skip
-    d_model, heads = c.size("n_embd"), c.size("n_head")
-    if d_model % heads:
-        raise c.refusal(f"n_embd {d_model} is no multiple of n_head {heads}")
     read = ModelConfig.from_json(
-        {
-            "name": c.where,
-            "d_vocab": c.size("vocab_size"),
-            "d_model": d_model,
-            "n_layers": c.size("n_layer", most=4096),
-            "n_heads": heads,
-            "d_head": d_model // heads,
-            "d_mlp": c.size("n_inner", default=4 * d_model),
-            "n_ctx": c.size("n_positions", default=1024),
-            "positions": "learned",
-            "norm_eps": c.get("layer_norm_epsilon", 1e-5),
-            "attn_bias": True,
-            "attn_out_bias": True,
-            "attn_scale": None if c.only("scale_attn_weights", True, False) else 1.0,
-            "attn_scale_by_layer": c.get("scale_attn_by_inverse_layer_idx", False),
-            "activation": activation(c, "activation_function", "gelu_new"),
-            "mlp_bias": True,
-            "tied": c.get("tie_word_embeddings", True),
-            **c.token_ids(bos=50256, eos=50256),
-        }
+        stack(c, "gelu_new") | {"attn_scale_by_layer": c.get("scale_attn_by_inverse_layer_idx", False)}
     )
     c.done()
     return read

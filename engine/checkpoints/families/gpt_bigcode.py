@@ -3,10 +3,10 @@ queries, and matrices as [out, in]."""
 
 from __future__ import annotations
 
+from engine.checkpoints.families.gpt2 import stack
 from engine.checkpoints.family import Family, Source, by_table, in_block
 from engine.checkpoints.fields import Fields
 from engine.checkpoints.fused import QKV, fused_qkv
-from engine.checkpoints.traits import activation
 from engine.config import ModelConfig
 
 OUTSIDE = {
@@ -28,33 +28,10 @@ def config(c: Fields) -> ModelConfig:
         "pad_key_length", "pre_allocate_kv_cache", "scale_attention_softmax_in_fp32", "summary_activation",
         "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj", "validate_runner_input",
     )  # fmt: skip
-    width, heads = c.size("n_embd"), c.size("n_head")
-    if width % heads:
-        raise c.refusal(f"n_embd {width} is no multiple of n_head {heads}")
-    kv_heads = 1 if c.only("multi_query", True, False) else heads
+    fields = stack(c, "gelu_pytorch_tanh")
+    kv_heads = 1 if c.only("multi_query", True, False) else fields["n_heads"]
     c.only("num_key_value_heads", kv_heads)  # follows from multi_query, and transformers 5 writes it as well
-    read = ModelConfig.from_json(
-        {
-            "name": c.where,
-            "d_vocab": c.size("vocab_size"),
-            "d_model": width,
-            "n_layers": c.size("n_layer"),
-            "n_heads": heads,
-            "n_kv_heads": kv_heads,
-            "d_head": width // heads,
-            "d_mlp": c.size("n_inner", default=4 * width),
-            "n_ctx": c.size("n_positions", default=1024),
-            "positions": "learned",
-            "norm_eps": c.get("layer_norm_epsilon", 1e-5),
-            "attn_bias": True,
-            "attn_out_bias": True,
-            "attn_scale": None if c.only("scale_attn_weights", True, False) else 1.0,
-            "activation": activation(c, "activation_function", "gelu_pytorch_tanh"),
-            "mlp_bias": True,
-            "tied": c.get("tie_word_embeddings", True),
-            **c.token_ids(bos=50256, eos=50256),
-        }
-    )
+    read = ModelConfig.from_json(fields | {"n_kv_heads": kv_heads})
     c.done()
     return read
 
