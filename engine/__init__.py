@@ -15,15 +15,20 @@ if TYPE_CHECKING:
     from engine.architecture import build_program as build_program
     from engine.checks import Check as Check
     from engine.config import ModelConfig as ModelConfig
+    from engine.decoding import branch as branch
+    from engine.decoding import crop as crop
+    from engine.decoding import extend as extend
     from engine.errors import LayerstepError as LayerstepError
+    from engine.generating import Generated as Generated
+    from engine.generating import generate as generate
     from engine.model import Model as Model
     from engine.model import load_model as load_model
     from engine.opening import open_trace as open_trace
     from engine.program import Program as Program
     from engine.program import Step as Step
-    from engine.recording import extend as extend
     from engine.recording import plan_trace as plan_trace
     from engine.recording import trace as trace
+    from engine.sampling import Sampling as Sampling
     from engine.sites import Address as Address
     from engine.text import Token as Token
     from engine.traces import Trace as Trace
@@ -31,15 +36,20 @@ if TYPE_CHECKING:
 _HOME = {
     "Address": "sites",
     "Check": "checks",
+    "Generated": "generating",
     "LayerstepError": "errors",
     "Model": "model",
     "ModelConfig": "config",
     "Program": "program",
     "Step": "program",
+    "Sampling": "sampling",
     "Token": "text",
     "Trace": "traces",
     "build_program": "architecture",
-    "extend": "recording",
+    "branch": "decoding",
+    "crop": "decoding",
+    "extend": "decoding",
+    "generate": "generating",
     "load_model": "model",
     "open_trace": "opening",
     "plan_trace": "recording",

@@ -32,6 +32,8 @@ INNER = ("batch", "pos", "d_mlp")
 VOCABULARY = ("batch", "pos", "d_vocab")
 SOURCE_KV = ("batch", "src", "kv_head", "d_head")
 CROSS_CELLS = ("batch", "head", "query", "src_key")
+HELD = {"past", "kv_pos", "key"}
+"""Axes along which a layer with a sliding window holds only what later queries still see."""
 IN_ENCODER = {
     "tokens": "source_tokens", "positions": "source_positions", "key_positions": "source_positions",
     "embed.weight": "embed.weight",
@@ -54,6 +56,7 @@ class _Builder:
         self.params: dict[str, Shape] = {}
         self.encoding = False
         self.memory = ""
+        self.window: int | None = None  # of the layer that is being built, where it decides which keys are held
 
     def here(self, name: str) -> str:
         """A name in the stack that is being built: an encoder's names have a prefix beside a decoder."""
@@ -61,8 +64,8 @@ class _Builder:
             return name
         return IN_ENCODER.get(name, f"{ENCODER}{name}")
 
-    def given(self, name: str, *axes: str) -> str:
-        self.inputs.append(Site(name, axes))
+    def given(self, name: str, *axes: str, window: int | None = None) -> str:
+        self.inputs.append(Site(name, axes, window))
         return name
 
     def step(
@@ -79,7 +82,8 @@ class _Builder:
         name, reads = self.here(name), tuple(map(self.here, reads))
         if self.encoding:
             axes = tuple(SOURCE_AXES.get(axis, axis) for axis in axes)
-        self.steps.append(Step(Site(name, axes), op, reads, tuple(params), on_path))
+        held = self.window if not HELD.isdisjoint(axes) else None
+        self.steps.append(Step(Site(name, axes, held), op, reads, tuple(params), on_path))
         return name
 
     def look(
@@ -202,13 +206,16 @@ class _Builder:
             q = self.step(f"{at}.rot_q", HEADS, Rotate(kind.rotary), q, *tables)
             k = self.step(f"{at}.rot_k", KV_HEADS, Rotate(kind.rotary), k, *tables)
         if self.causal:  # what looks both ways has no cache: new tokens would change what earlier ones saw
-            past_k, past_v = (self.given(f"{at}.past_{x}", "batch", "past", "kv_head", "d_head") for x in "kv")
+            self.window = kind.window
+            axes = ("batch", "past", "kv_head", "d_head")
+            past_k, past_v = (self.given(f"{at}.past_{x}", *axes, window=kind.window) for x in "kv")
             k = self.step(f"{at}.cache_k", CACHE, Append("keys"), past_k, k)
             v = self.step(f"{at}.cache_v", CACHE, Append("values"), past_v, v)
         factor = 1 / sqrt(c.d_head) if c.attn_scale is None else c.attn_scale
         scale = Scale(c.d_head, factor / (layer + 1) if c.attn_scale_by_layer else c.attn_scale)
         places = ("positions", "key_positions")
         z = self.mixture(at, CELLS, scale, Mask(self.causal, kind.window), (q, k, v), places, biased=True)
+        self.window = None
         return self.from_heads("attn_out", at, z, writes)
 
     def from_heads(self, role: Role, at: str, z: str, writes: str) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from engine import tracefile
 from engine.chat import messages_of
 from engine.checkpoints.lookup import find
+from engine.continuing import Branches
 from engine.dtypes import dtype_name
 from engine.errors import AddressError, LayerstepError, PromptError
 from engine.jsontext import Json
@@ -39,7 +41,7 @@ class Session:
 
     def __init__(self) -> None:
         self._loaded: tuple[tuple[str, str, str], Model] | None = None
-        self._trace: Trace | None = None
+        self._branches: Branches | None = None
         self._statistics: dict[str, Json] = {}
 
     def about(self) -> Json:
@@ -48,15 +50,27 @@ class Session:
 
     @property
     def trace(self) -> Trace:
-        if self._trace is None:
+        return self.branches.trace
+
+    @property
+    def branches(self) -> Branches:
+        if self._branches is None:
             raise LayerstepError("no trace is open yet")
-        return self._trace
+        return self._branches
+
+    @property
+    def model(self) -> Model:
+        """The model of the open trace. Raises LayerstepError for a file that was opened without one."""
+        if self._loaded is None or self._loaded[1].weights is not self.trace.weights:
+            raise LayerstepError(
+                "this trace was opened without its model, so nothing more can run; open it with --model"
+            )
+        return self._loaded[1]
 
     def open(self, params: Mapping[str, Any], watch: Watch) -> Json:
         """Record a prompt, or open a trace file; the summary of it. What was open stays where this fails."""
         if params.get("file") is not None:
-            allow = bool(params.get("allow_pickle"))
-            opened = open_trace(params["file"], params.get("model"), allow_pickle=allow)
+            opened = open_trace(params["file"], self._model_of_file(params, watch))
         else:
             prompt = params.get("prompt")
             if prompt is None:
@@ -65,9 +79,20 @@ class Session:
             options = {key: params[key] for key in RECORDING if params.get(key) is not None}
             chat = bool(params.get("chat"))
             opened = trace(model, messages_of(prompt) if chat else prompt, watch=watch, chat=chat, **options)
-        self._trace, self._statistics = opened, {}
+        self.show(opened)
         report = [] if params.get("file") is not None or self._loaded is None else list(self._loaded[1].report)
         return summary(opened) | {"report": report}
+
+    def show(self, trace: Trace) -> None:
+        """Take a trace as the open one, with no other branch."""
+        self._branches, self._statistics = Branches(trace), {}
+
+    def _model_of_file(self, params: Mapping[str, Any], watch: Watch) -> Model | None:
+        """The model to open a trace file with, on the device and in the dtype that such a file asks for."""
+        if params.get("model") is None:
+            return None
+        header, _ = tracefile.read(Path(params["file"]))
+        return self._model({**params, "device": "cpu", "dtype": str(header["dtype"])}, watch)
 
     def _model(self, params: Mapping[str, Any], watch: Watch) -> Model:
         key = (str(params.get("model") or "modern"), params.get("device") or "auto", params.get("dtype") or "auto")
@@ -98,6 +123,8 @@ class Session:
             "dtype": _dtype_of(trace, site),
             "stats": self._plane(place, site, index, axes, whole),
         }
+        if place.at is not None:
+            result["origin"] = self._origin(site, place.at, index, axes)
         return result, memoryview(tensor.numpy().tobytes())
 
     def _plane(
@@ -111,6 +138,14 @@ class Session:
             told = Statistics.of(blocks(self.trace, plane, axes, whole))
             self._statistics[key] = _told(told, masks=step is not None and step.op.hides)
         return self._statistics[key]
+
+    def _origin(self, site: Site, at: int, index: Mapping[str, int | Span], axes: tuple[str, ...]) -> Json:
+        """Where in the text the first row along each axis of positions stands."""
+        start = self.trace.passes[at].start
+        first = {"pos": start, "query": start, "key": self.trace.first_key(site.name, at)}
+        first["kv_pos"] = first["key"]
+        offset = {axis: i.start or 0 for axis, i in index.items() if isinstance(i, Span)}
+        return {axis: first[axis] + offset.get(axis, 0) for axis in axes if axis in first}
 
     def top(self, address: str, k: int) -> Json:
         """The candidates after a position: ``logits[b=0,p=10]``; after the last one of all, or of the pass named.
@@ -143,6 +178,27 @@ class Session:
             rows.append(check.to_json())
         return {"rows": rows}
 
+    def generate(self, params: Mapping[str, Any], watch: Watch) -> Json:
+        """More tokens; the summary of the longer trace, and what was generated."""
+        return self._anew(lambda: self.branches.generate(self.model, params, watch))
+
+    def branch(self, pos: int, token: int, watch: Watch) -> Json:
+        return self._anew(lambda: self.branches.branch(self.model, pos, token, watch))
+
+    def crop(self, n: int, watch: Watch) -> Json:
+        return self._anew(lambda: self.branches.crop(self.model, n, watch))
+
+    def switch(self, to: int) -> Json:
+        return self._anew(lambda: self.branches.switch(to))
+
+    def _anew(self, do: Callable[[], Json]) -> Json:
+        """What it answers, and the summary of the trace that is looked at then."""
+        try:
+            answer = do()
+        finally:
+            self._statistics = {}
+        return summary(self.trace) | answer
+
     def models(self) -> Json:
         found = [find(name) for name in sample_folders()]
         return {"rows": [{"name": f.path.name, "path": str(f.path), "text": f.config.summary} for f in found]}
@@ -169,9 +225,18 @@ def summary(trace: Trace) -> Json:
         "target": _target(trace),
         "masked": [trace.masked(row) for row in range(len(trace.tokens))],
         "passes": [{"start": p.start, "length": p.length, "seconds": p.seconds} for p in trace.passes],
+        "origins": _origins(trace),
         "steps": [_given(trace, site) for site in _shown_inputs(trace)]
         + [_step(trace, step) for step in trace.program.steps],
     }
+
+
+def _origins(trace: Trace) -> list[Json]:
+    """The passes, each with the label of its first token."""
+    row = trace.tokens[0]
+    return [
+        {"start": p.start, "length": p.length, "seconds": p.seconds, "token": row[p.start].label} for p in trace.passes
+    ]
 
 
 def _target(trace: Trace) -> str:
@@ -254,6 +319,7 @@ def _row(trace: Trace, site: Site) -> Json:
         "block_name": "" if block is None else f"{stack}block {site.block}",
         "label": site.name.rsplit(".", 1)[-1],
         "axes": list(site.axes),
+        "window": site.window,
         "shape": list(trace.shape(site.name)),
     }
 

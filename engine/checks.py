@@ -50,6 +50,7 @@ class Readable(Protocol):
 
     def site(self, name: str, at: int) -> Tensor: ...
     def part(self, name: str, at: int, window: Mapping[str, tuple[int, int]]) -> Tensor: ...
+    def shape(self, name: str, at: int | None = None) -> tuple[int, ...]: ...
     def weight(self, name: str) -> Tensor: ...
 
 
@@ -88,6 +89,7 @@ def _pattern(trace: Readable, step: Step, at: int) -> Iterator[Check]:
     mask = masked.op
     assert isinstance(mask, Mask)
     positions, keys = (trace.site(read, at) for read in masked.reads[1:])
+    keys = mask.of_held(keys, trace.shape(name, at)[-1])
     worst, hidden, eps = 0.0, 0.0, torch.finfo(torch.float32).eps
     for start, stop in _row_blocks(trace, step, at):
         pattern = trace.part(name, at, {step.site.axes[2]: (start, stop)})  # [batch head rows key]
@@ -154,7 +156,7 @@ def _shares(trace: Readable, step: Step, at: int) -> Check:
 def _row_blocks(trace: Readable, step: Step, at: int) -> Iterator[tuple[int, int]]:
     """Ranges of query rows, each of at most CELLS_AT_ONCE cells over all heads and keys."""
     batch, rows, heads, _ = trace.site(_beside(trace, step, Attention).reads[0], at).shape
-    keys = trace.site(_beside(trace, step, Mask).reads[2], at).shape[1]
+    keys = trace.shape(_beside(trace, step, Mask).site.name, at)[-1]
     at_once = max(1, CELLS_AT_ONCE // max(1, batch * heads * keys))
     for start in range(0, rows, at_once):
         yield start, min(rows, start + at_once)

@@ -26,6 +26,10 @@ class PromptError(LayerstepError, ValueError):
     """A prompt that cannot be run: too long, empty, or not text."""
 
 
+class SamplingError(LayerstepError, ValueError):
+    """Sampling that is out of range, or scores from which no token can be chosen."""
+
+
 class AddressError(LayerstepError, ValueError):
     """An address that cannot be read, or that names nothing in this trace."""
 

@@ -62,6 +62,7 @@ class Program:
     edges: tuple[str, ...] = ()
     once: frozenset[str] = field(init=False)
     handed_on: frozenset[str] = field(init=False)
+    caches: Mapping[str, str] = field(init=False)
     n_params: int = field(init=False)
     _by_site: dict[str, Step] = field(init=False, repr=False)
     _schedules: dict[object, tuple[Planned, ...]] = field(init=False, repr=False, default_factory=dict)
@@ -82,6 +83,9 @@ class Program:
         read_anew = {read for step in self.steps if step.site.name not in once for read in step.reads}
         object.__setattr__(self, "once", frozenset(once))
         object.__setattr__(self, "handed_on", frozenset(once & read_anew))
+        past = {site.name for site in self.inputs if "past" in site.axes}
+        caches = {read: step.site.name for step in self.steps for read in step.reads if read in past}
+        object.__setattr__(self, "caches", caches)
         object.__setattr__(self, "_by_site", by_site)
         object.__setattr__(self, "n_params", sum(prod(shape) for shape in self.params.values()))
 
@@ -149,7 +153,7 @@ class Program:
 
     def shape(self, site: Site, sizes: Mapping[str, int]) -> Shape:
         """The shape of a site for given axis sizes (``ModelConfig.axis_sizes``)."""
-        return tuple(sizes[axis] for axis in site.axes)
+        return site.shape(sizes)
 
     def flops(self, sizes: Mapping[str, int]) -> int:
         """Floating-point operations of the steps on the path."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,6 +21,50 @@ def computing(program: Program) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """The steps that compute ``wanted``, each with its weights at hand, so that they can run again and again."""
+
+    program: Program
+    wanted: tuple[str, ...]
+    steps: tuple[tuple[Callable[..., Tensor], tuple[str, ...], tuple[Tensor, ...], str, tuple[str, ...]], ...]
+
+    def run(self, given: Mapping[str, Tensor], info: PassInfo, watch: Watch | None = None) -> dict[str, Tensor]:
+        """The ``wanted`` sites, computed from the ``given`` ones.
+
+        A tensor that nothing needs any more is let go at once, so memory holds what is wanted and one step's
+        surroundings.
+        """
+        values = dict(given)
+        with computing(self.program):
+            if watch is None:
+                for op, reads, params, name, drops in self.steps:
+                    values[name] = op(info, *[values[read] for read in reads], *params)
+                    for drop in drops:
+                        del values[drop]
+            else:
+                for done, (op, reads, params, name, drops) in enumerate(self.steps):
+                    watch(done, len(self.steps), name)
+                    values[name] = op(info, *[values[read] for read in reads], *params)
+                    for drop in drops:
+                        del values[drop]
+        return {name: values[name] for name in self.wanted}
+
+
+def prepare(
+    program: Program, weights: Mapping[str, Tensor], wanted: Collection[str], given: Collection[str]
+) -> Prepared:
+    """Ready to run the steps that compute ``wanted`` from ``given``, and no others."""
+    return Prepared(
+        program,
+        tuple(wanted),
+        tuple(
+            (step.op.run, step.reads, tuple(weights[name] for name in step.params), step.site.name, drops)
+            for step, drops in program.schedule(wanted, given)
+        ),
+    )
+
+
 def run(
     program: Program,
     weights: Mapping[str, Tensor],
@@ -30,19 +75,6 @@ def run(
 ) -> dict[str, Tensor]:
     """The ``wanted`` sites, computed from the ``given`` ones by the steps that they need, and no others.
 
-    What is wanted never changes what is computed: the same steps run on the same tensors. A tensor that nothing
-    needs any more is let go at once, so memory holds what is wanted and one step's surroundings.
+    What is wanted never changes what is computed: the same steps run on the same tensors.
     """
-    values = dict(given)
-    schedule = program.schedule(wanted, given.keys())
-    total = len(schedule)
-    with computing(program):
-        for done, (step, drops) in enumerate(schedule):
-            if watch is not None:
-                watch(done, total, step.site.name)
-            tensors = [values[name] for name in step.reads]
-            values[step.site.name] = step.op.run(info, *tensors, *[weights[name] for name in step.params])
-            del tensors
-            for name in drops:
-                del values[name]
-    return {name: values[name] for name in wanted}
+    return prepare(program, weights, wanted, given.keys()).run(given, info, watch)

@@ -137,6 +137,16 @@ class Service:
                 return session.models(), b""
             case "save":
                 return session.save(Path(params["path"]), bool(params.get("force", False))), b""
+            case "generate":
+                return session.generate(params, watch), b""
+            case "branch":
+                return session.branch(params["pos"], params["id"], watch), b""
+            case "crop":
+                return session.crop(params["n"], watch), b""
+            case "branches":
+                return session.branches.rows(), b""
+            case "switch":
+                return session.switch(params["branch"]), b""
             case "shutdown":
                 return {}, b""
         raise LayerstepError(f"the engine knows no method {display(str(method))!r}")

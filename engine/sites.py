@@ -45,10 +45,26 @@ LETTERS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A named tensor: ``name`` and the names of its axes, outermost first."""
+    """A named tensor: ``name`` and the names of its axes, outermost first.
+
+    ``window`` is the sliding window of its layer, where that decides how many earlier positions it has: those that no
+    later query sees are not held.
+    """
 
     name: str
     axes: tuple[str, ...]
+    window: int | None = None
+
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Its shape for these sizes of axes (``ModelConfig.axis_sizes``)."""
+        if self.window is not None:
+            past = self.held(sizes["past"])
+            sizes = {**sizes, "past": past, "kv_pos": past + sizes["pos"], "key": past + sizes["pos"]}
+        return tuple(sizes[axis] for axis in self.axes)
+
+    def held(self, past: int) -> int:
+        """How many of so many earlier positions it has: a causal window of W reaches W − 1 back."""
+        return past if self.window is None else min(past, self.window - 1)
 
     @property
     def block(self) -> int | None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from engine import tracefile
+from engine.cache import Held, KVCache
 from engine.checks import Check, check_step
 from engine.config import ModelConfig
 from engine.dtypes import dtype_name
@@ -23,6 +24,7 @@ from engine.program import Program, Step
 from engine.runner import computing, run
 from engine.runtime import available_memory
 from engine.sites import ENCODER, SOURCE_AXES, Address, Span, normalise
+from engine.stretches import stretches
 from engine.text import Token, tokens_to_json
 from engine.traceformat import ALIGN
 
@@ -66,7 +68,8 @@ class Trace:
 
     ``trace["blocks.2.attn.pattern"]`` is the tensor of a site over all passes, with TransformerLens's ``hook_``
     names understood; ``trace["blocks.2.attn.pattern[h=3,q=8]@0"]`` a place in it. A tensor that was not kept is
-    derived by running its steps again, bit for bit.
+    derived by running its steps again, bit for bit. ``cache`` is what a next pass reads, where the trace was recorded
+    to go on.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class Trace:
         source: str = "",
         source_tokens: tuple[tuple[Token, ...], ...] = (),
         fingerprint: str = "",
+        cache: KVCache | None = None,
     ) -> None:
         self.config = config
         self.program = program
@@ -93,6 +97,7 @@ class Trace:
         self.notices = notices
         self.source = source
         self.source_tokens = source_tokens
+        self.cache = cache
         self._label_of = label_of
         self._fingerprint = fingerprint
         self._derived: OrderedDict[tuple[str, int], Tensor] = OrderedDict()
@@ -180,6 +185,8 @@ class Trace:
         axes = self.program.site(name).axes
         grows = next((axis for axis in ("pos", "query") if axis in axes), None)
         if grows is None or len(self.passes) == 1:  # keys and values: the last pass attends to all of them
+            if "kv_pos" in axes and self.program.site(name).window is not None and len(self.passes) > 1:
+                return self._all_rows(name, window)  # but for those that a window has let go of
             return self.part(name, 0 if "past" in axes else len(self.passes) - 1, window)
         start, stop = window.get(grows, (0, self.length))
         own = {at: (max(start, p.start) - p.start, min(stop - p.start, p.length)) for at, p in enumerate(self.passes)}
@@ -189,13 +196,25 @@ class Trace:
         return torch.cat(parts, dim=axes.index(grows))
 
     def _with_later_keys(self, name: str, at: int, window: Window) -> Tensor:
-        """A part of a site over (…, key) of one pass, filled up for the keys that the pass did not have yet."""
+        """A part of a site over (…, key) of one pass, filled up for the keys that it did not have, yet or any more."""
         step = self.program.step(name)
         assert step is not None
         start, stop = window.get("key", (0, self.length))
-        had = self.sizes(at)["key"]
-        part = self.part(name, at, {**window, "key": (min(start, had), min(stop, had))})
-        return torch.nn.functional.pad(part, (0, stop - start - part.shape[-1]), value=step.op.unseen)
+        first, end = self.first_key(name, at), self.sizes(at)["key"]
+        low, high = min(max(start, first), end), min(max(stop, first), end)
+        part = self.part(name, at, {**window, "key": (low - first, high - first)})
+        return torch.nn.functional.pad(part, (low - start, stop - high), value=step.op.unseen)
+
+    def _all_rows(self, name: str, window: Window) -> Tensor:
+        """Keys or values of all positions, what no query sees any more included."""
+        step = self.program.step(name)
+        assert step is not None
+        return self._across(step.reads[1], {"pos" if axis == "kv_pos" else axis: span for axis, span in window.items()})
+
+    def first_key(self, name: str, at: int) -> int:
+        """The position in the text of the first key of a site in a pass: those before it a window has let go of."""
+        start = self._pass(at).start
+        return start - self.program.site(name).held(start)
 
     def part(self, name: str, at: int, window: Window) -> Tensor:
         """A part of a site: only what it needs is computed. [the site's axes, narrowed to ``window``]
@@ -270,22 +289,43 @@ class Trace:
         if (name, at) in self._derived:
             self._derived.move_to_end((name, at))
             return self._derived[name, at]
-        if ".attn.past_" in name:
+        if name in self.program.caches:
             return self._past(name, at)
         return None
 
+    def held(self, at: int) -> KVCache:
+        """What a pass ``at`` reads of those before it; ``at`` may be one more than there are."""
+        live = self.cache.held if self.cache else {}
+        start = self.passes[at - 1].start + self.passes[at - 1].length if at else 0
+        held = {}
+        for past in self.program.caches:
+            whole = past in live and self.program.site(past).window is None
+            held[past] = (
+                Held(live[past].buffer, 0, start)
+                if whole
+                else Held.of(rows := self._past(past, at), start - rows.shape[1])
+            )
+        return KVCache(held)
+
     def _past(self, name: str, at: int) -> Tensor:
         """Keys or values of the passes before. [batch past kv_head d_head]"""
+        site, cache = self.program.site(name), self.program.caches[name]
         if at == 0:
-            shape = self.program.shape(self.program.site(name), self.sizes(0))
-            return torch.empty(shape, device=self.device, dtype=self.dtype)
-        cache = name.replace(".past_", ".cache_")
+            return torch.empty(site.shape(self.sizes(0)), device=self.device, dtype=self.dtype)
+        start = self._pass(at - 1).start + self._pass(at - 1).length
+        if self.cache is not None and site.window is None:
+            return self.cache.held[name].rows.narrow(1, 0, start)
+        held = site.held(start)
         if self.kept(cache, at - 1):
-            return self.site(cache, at - 1)
+            rows = self.site(cache, at - 1)
+            return rows.narrow(1, rows.shape[1] - held, held)
         step = self.program.step(cache)
         assert step is not None
         new = step.reads[1]  # what each pass appended; deriving it needs no earlier pass
-        return torch.cat([self.site(new, earlier) for earlier in range(at)], dim=1)
+        earlier = [i for i in range(at) if self.passes[i].start + self.passes[i].length > start - held]
+        parts = [self.site(new, i) for i in earlier] or [self.site(new, at - 1)]
+        rows = torch.cat(parts, dim=1)
+        return rows.narrow(1, rows.shape[1] - held, held)
 
     def _derive(self, name: str, at: int) -> Tensor:
         p = self._pass(at)
@@ -419,11 +459,8 @@ class Trace:
                 for p in self.passes
             ],
         }
-        tensors = {
-            f"{name}@{at}": tensor
-            for at, p in enumerate(self.passes)
-            for name, tensor in (*p.given.items(), *p.kept.items())
-        }
+        passes = [{**p.given, **p.kept} for p in self.passes]
+        tensors = stretches(self.program, [p.length for p in self.passes], passes)
         return tracefile.write(Path(path), header, tensors, force=force)
 
     def _top_labels(self) -> dict[str, str]:

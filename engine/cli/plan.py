@@ -31,7 +31,7 @@ def command(
     from engine.cli.layout import columns
     from engine.errors import PromptError
     from engine.plan import human, plan_pass, prompt_sizes
-    from engine.recording import check_length
+    from engine.prompts import check_length
 
     if dtype == "auto":
         from engine.model import own_dtype

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from engine.cache import Held
 from engine.ops.base import Op, PassInfo, Shape, Text, at_least_float32, times
 from engine.ops.kernels import fused_attention, note_explicit
 from engine.ops.mask import attention_mask, no_key
@@ -53,7 +54,11 @@ class Append(Op):
         past: Float[Tensor, "batch past kv_head d_head"],
         new: Float[Tensor, "batch pos kv_head d_head"],
     ) -> Float[Tensor, "batch kv_pos kv_head d_head"]:
-        return new if past.shape[1] == 0 else torch.cat((past, new), dim=1)
+        if past.shape[1] == 0:
+            return new
+        if info.append is not None:
+            return info.append(past, new)
+        return Held.of(past, info.start - past.shape[1]).append(new).rows
 
     def alias(self, reads: Sequence[Shape]) -> int | None:
         return 1 if reads[0][1] == 0 else None
@@ -255,6 +260,10 @@ class Mask(Op):
         """True where a query may attend to a key."""
         return attention_mask(positions, key_positions, causal=self.causal, window=self.window)
 
+    def of_held(self, key_positions: Int[Tensor, "batch kv_pos"], keys: int) -> Int[Tensor, "batch key"]:
+        """The positions of the keys that are held: the last ones, where a window has let go of the others."""
+        return key_positions if key_positions.shape[1] == keys else key_positions[:, -keys:]
+
     def run(
         self,
         info: PassInfo,
@@ -262,7 +271,8 @@ class Mask(Op):
         positions: Int[Tensor, "batch pos"],
         key_positions: Int[Tensor, "batch kv_pos"],
     ) -> Float[Tensor, "batch head query key"]:
-        return scores.masked_fill(~self.allowed(positions, key_positions)[:, None], -torch.inf)
+        allowed = self.allowed(positions, self.of_held(key_positions, scores.shape[-1]))  # [batch query key]
+        return scores.masked_fill(~allowed[:, None], -torch.inf)
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
         window = "" if self.window is None else f", W = {self.window}"
@@ -419,6 +429,7 @@ class Attention(Op):
         key_positions: Int[Tensor, "batch kv_pos"],
         *more: Float[Tensor, " head"] | Float[Tensor, "batch head query key"],
     ) -> Float[Tensor, "batch pos head d_head"]:
+        key_positions = self.mask.of_held(key_positions, k.shape[1])
         bias = more[-1] if self.biased else None
         if self.explicit:
             return self._written_out(info, q, k, v, positions, key_positions, more[0] if self.sinks else None, bias)
@@ -435,7 +446,8 @@ class Attention(Op):
         if bias is not None:
             allowed = self.mask.allowed(positions, key_positions)[:, None]
             mask, is_causal = bias.to(q.dtype).masked_fill(~allowed, -torch.inf), False
-        return fused_attention(info, q, k, v, mask, is_causal=is_causal, scale=self.scale.factor)
+        own = not self.mask.cross
+        return fused_attention(info, q, k, v, mask, is_causal=is_causal, scale=self.scale.factor, own=own)
 
     def _written_out(
         self,

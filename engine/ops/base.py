@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, ClassVar
@@ -41,7 +41,10 @@ class PassInfo:
     ``dense``: no padding, and positions count up from the first key without a gap, so that "may attend" is decided
     by lengths alone. ``extents``: for each row of the batch one more than its largest position. ``kernel``: the
     attention kernel that is asked for. ``ran``: the kernels that ran, and ``choices``: which one for which shapes,
-    noted by the attention op.
+    noted by the attention op. ``start``: how many tokens ran before. ``append`` puts new keys or values behind those
+    of earlier passes where they are held with room (`engine.cache`); None: by copying both. ``finite``: in how many
+    attention layers all keys were found finite, noted by the attention op; ``past_finite``: they were in all layers of
+    the pass before, so that keys of earlier passes need not be looked at again.
     """
 
     dtype: torch.dtype
@@ -50,10 +53,14 @@ class PassInfo:
     ran: set[str] = field(default_factory=set)
     choices: dict[object, tuple[str, bool]] = field(default_factory=dict)
     extents: tuple[int, ...] = ()
+    start: int = 0
+    finite: int = 0
+    past_finite: bool = False
+    append: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def again(self) -> PassInfo:
         """For running steps of the pass once more: what ran then stays as it was noted."""
-        return replace(self, ran=set(), choices={})
+        return replace(self, ran=set(), choices={}, finite=0, append=None)
 
 
 class Op:

@@ -23,6 +23,9 @@ BACKENDS = {
 }
 KERNELS = ("auto", *BACKENDS)
 CUDA_ONLY = ("efficient", "cudnn")
+FEW = 32_768
+"""Numbers that are added up as fast as a part of them is cut out."""
+_AS_IT_IS = nullcontext()
 _NAMES = {int(backend.value): name for name, backend in BACKENDS.items()}
 
 
@@ -42,35 +45,47 @@ def fused_attention(
     *,
     is_causal: bool,
     scale: float,
+    own: bool,
 ) -> Float[Tensor, "batch pos head d_head"]:
     """torch's scaled_dot_product_attention, noting in ``info.ran`` which kernel it took.
 
-    ``mask`` is True where a query may attend to a key, or a number to add to its score.
+    ``mask`` is True where a query may attend to a key, or a number to add to its score. ``own``: the keys are those of
+    the queries' own text, the last ones made in this pass and the others in earlier ones.
 
-    Query heads share key-value heads by ``enable_gqa`` where that keeps a fused kernel, else by repeating them.
+    Query heads that share a key-value head are rows of one product where there is a single query. Else they share by
+    ``enable_gqa`` where that keeps a fused kernel, or by repeating keys and values.
     Raises KernelError, with torch's reason, where a kernel is forced that cannot run.
     """
-    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # [batch head pos d_head]
-    group = q.shape[1] // k.shape[1]
+    batch, queries, heads, d_head = q.shape
+    kv_heads = k.shape[2]
+    k, v = k.transpose(1, 2), v.transpose(1, 2)  # [batch kv_head kv_pos d_head]
+    shares = heads != kv_heads
+    if as_rows := shares and queries == 1 and (mask is None or mask.shape[1] == 1):
+        q = q.reshape(batch, kv_heads, -1, d_head)  # [batch kv_head group d_head]
+        shares = is_causal = False
+    else:
+        q = q.transpose(1, 2)  # [batch head pos d_head]
     key = (q.shape, k.shape, mask is None, is_causal)
     choice = info.choices.get(key)
     if choice is None:
         choice = info.choices[key] = _choose(info.kernel, q, k, mask, is_causal)
     name, repeat = choice
-    if repeat:
-        k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
     forced = None if info.kernel == "auto" else BACKENDS[name]
-    if name == "flash" and q.is_cpu and not (_is_finite(q) and _is_finite(k)):
-        # torch's CPU kernel may turn a NaN or infinite score into zeros; the plain one keeps it visible.
-        if forced is not None:
+    if name == "flash" and q.is_cpu:
+        known = own and info.past_finite and k.numel() > FEW
+        if _is_finite(q) and _is_finite(k.narrow(2, k.shape[2] - queries, queries) if known else k):
+            info.finite += own
+        elif forced is not None:
             raise KernelError("kernel 'flash' on the cpu loses NaN and ∞, and this pass has them; use auto or math")
-        name, forced = "math", SDPBackend.MATH
+        else:  # torch's CPU kernel may turn a NaN or infinite score into zeros; the plain one keeps it visible.
+            name, forced = "math", SDPBackend.MATH
+    if repeat:
+        k, v = k.repeat_interleave(heads // kv_heads, dim=1), v.repeat_interleave(heads // kv_heads, dim=1)
+        shares = False
     info.ran.add(name)
-    with nullcontext() if forced is None else sdpa_kernel(forced):
-        z = scaled_dot_product_attention(
-            q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=group > 1 and not repeat
-        )
-    return z.transpose(1, 2)  # [batch pos head d_head]
+    with _AS_IT_IS if forced is None else sdpa_kernel(forced):
+        z = scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=shares)
+    return z.reshape(batch, 1, heads, d_head) if as_rows else z.transpose(1, 2)
 
 
 def _is_finite(x: Tensor) -> bool:

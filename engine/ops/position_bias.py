@@ -84,7 +84,7 @@ class AddBias(Op):
         scaled: Float[Tensor, "batch head query key"],
         bias: Float[Tensor, "batch head query key"],
     ) -> Float[Tensor, "batch head query key"]:
-        return scaled + bias
+        return scaled + bias[..., -scaled.shape[-1] :]  # of the keys that are held: the last ones
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return prod(out)

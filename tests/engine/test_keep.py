@@ -275,7 +275,8 @@ def test_later_passes_have_memory_of_their_own_too(tiny):
     first = {storage(x) for x in t.passes[0].kept.values()}
     for name, tensor in t.passes[1].kept.items():
         assert storage(tensor) not in first, name
-        assert tensor.untyped_storage().nbytes() == tensor.nbytes, name
+        if ".cache_" not in name:  # which lies in a buffer with room for the next pass
+            assert tensor.untyped_storage().nbytes() == tensor.nbytes, name
 
 
 def test_weights_that_need_a_gradient_do_not_hold_a_graph(tiny):

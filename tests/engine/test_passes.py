@@ -9,7 +9,7 @@ from tiny_t5 import SOURCE, write_t5
 from engine import ModelConfig, extend, load_model, open_trace, trace
 from engine.errors import ConfigError, PromptError, TraceFileError
 from engine.ops.base import PassInfo
-from engine.recording import NO_PROMPT
+from engine.prompts import NO_PROMPT
 
 IDS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
 

@@ -107,8 +107,10 @@ KEEPS = [
 
 
 def kept_bytes(t: Trace, at: int = 0) -> int:
-    """Bytes of the storages that a pass holds, each counted once."""
-    storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in t.passes[at].kept.values()}
+    """Bytes of the storages that a pass holds, each counted once; of a cache's buffer what is filled."""
+    kept = t.passes[at].kept.items()
+    storages = {x.untyped_storage().data_ptr(): x.nbytes if at and ".cache_" in name else x.untyped_storage().nbytes()
+                for name, x in kept}  # fmt: skip
     return sum(storages.values())
 
 
@@ -235,7 +237,8 @@ def test_a_run_over_the_limit_is_refused_with_the_numbers(tiny, monkeypatch):
 
 def test_the_limit_is_what_is_free_unless_said(tiny, monkeypatch):
     model = tiny(**MODERN, n_ctx=2048)
-    monkeypatch.setattr("engine.recording.available_memory", lambda device: 1000)
+    for module in ("recording", "decoding"):
+        monkeypatch.setattr(f"engine.{module}.available_memory", lambda device: 1000)
     scores = ["blocks.*.attn.scores"]  # of 1024 tokens: 64 MiB
     with pytest.raises(MemoryLimitError, match="the limit is 1000 B"):
         trace(model, [1] * 1024, keep=scores)

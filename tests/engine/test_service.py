@@ -189,7 +189,7 @@ def test_statistics_count_what_is_not_finite(value: float) -> None:
     weights["embed.weight"] = torch.arange(32.0).view(8, 4)
     weights["embed.weight"][3, 2] = value
     session = Session()
-    session._trace = trace(Model.from_weights(config, weights), [3, 1])
+    session.show(trace(Model.from_weights(config, weights), [3, 1]))
     result, _ = session.window("embed[b=0]")
     row = torch.tensor([12.0, 13, 15, 4, 5, 6, 7])
     stats = result["stats"]
@@ -208,7 +208,7 @@ def test_a_window_larger_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPat
     session = Session()
     with pytest.raises(LayerstepError, match="no trace"):
         _ = session.trace
-    session._trace = trace(load_model(folder), [1, 2, 3, 4])
+    session.show(trace(load_model(folder), [1, 2, 3, 4]))
     with pytest.raises(AddressError, match="16 cells"):
         session.window("blocks.0.attn.scores[b=0,h=0]")
     assert session.window("blocks.0.attn.scores[b=0,h=0,q=0:2]")[0]["stats"]["count"] == 16
@@ -258,7 +258,7 @@ def test_a_reader_that_went_away_is_no_failed_request() -> None:
 def two_passes(folder: Path) -> Session:
     model = load_model(folder)
     session = Session()
-    session._trace = extend(model, trace(model, [3, 1, 4, 1]), [5, 9])
+    session.show(extend(model, trace(model, [3, 1, 4, 1]), [5, 9]))
     return session
 
 
@@ -282,7 +282,7 @@ def test_progress_of_checks_counts_steps(two_passes: Session) -> None:
 
 def test_no_plane_is_whole_in_memory(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     session = Session()
-    session._trace = trace(load_model(folder), list(range(9)))
+    session.show(trace(load_model(folder), list(range(9))))
     whole = session.trace["blocks.0.attn.pattern"]  # [1 head=4 query=9 key=9]
     monkeypatch.setattr("engine.browse.MAX_CELLS", 20)
     axes = ("batch", "head", "query", "key")

@@ -1,0 +1,79 @@
+"""Continuations of one prompt beside each other: where they part, as a tree, and how far apart they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.errors import PromptError
+from engine.ops.base import at_least_float32
+from engine.traces import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One trace in a tree of them: it goes with its ``parent`` up to position ``pos`` and parts from it there.
+
+    The parent is the earliest trace that it shares most with; None for the first one. A trace that is the beginning of
+    its parent parts at its own end.
+    """
+
+    trace: Trace
+    parent: int | None
+    pos: int
+
+    @property
+    def logprob(self) -> float | None:
+        """log p of its tokens from ``pos`` on, each given those before it; None where it has no logits or no token."""
+        if self.pos >= self.trace.length or self.pos < 1 or self.trace.config.predicts != "next token":
+            return None
+        rows = self.trace[f"logits[p={self.pos - 1}:{self.trace.length - 1}]"][0]  # [pos d_vocab]
+        taken = [token.id for token in self.trace.tokens[0][self.pos :]]
+        return float(at_least_float32(rows).log_softmax(-1)[range(len(taken)), taken].sum())
+
+
+def tree(traces: Sequence[Trace]) -> tuple[Branch, ...]:
+    """Traces of one prompt each as a tree, in their order: it follows from their tokens alone. Raises PromptError."""
+    branches: list[Branch] = []
+    for i, trace in enumerate(traces):
+        shared = [_common(trace, earlier) for earlier in traces[:i]]
+        pos = max(shared, default=0)
+        branches.append(Branch(trace, shared.index(pos) if shared else None, pos))
+    return tuple(branches)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two traces of one program: from which position on their tokens differ, and for each site of the path the largest
+    difference over the positions that they share and over those that both have beyond."""
+
+    parts_at: int
+    shared: dict[str, float]
+    beyond: dict[str, float]
+
+
+def compare(a: Trace, b: Trace) -> Comparison:
+    """Two continuations site by site, over positions. Raises PromptError where they are not of one program."""
+    if a.program is not b.program:
+        raise PromptError(f"{a.config.name} and {b.config.name} are two architectures; compare traces of one")
+    pos, both = _common(a, b), min(a.length, b.length)
+    shared, beyond = {}, {}
+    for name in a.program.path():
+        axes = a.program.site(name).axes
+        if "pos" in axes and name not in a.program.once:
+            x, y = (t[name].narrow(axes.index("pos"), 0, both) for t in (a, b))
+            if x.is_floating_point():
+                gap = (at_least_float32(x) - at_least_float32(y)).abs().transpose(0, axes.index("pos")).flatten(1)
+                shared[name] = float(gap[:pos].max()) if pos else 0.0
+                beyond[name] = float(gap[pos:].max()) if both > pos else 0.0
+    return Comparison(pos, shared, beyond)
+
+
+def _common(a: Trace, b: Trace) -> int:
+    """How many of their first tokens are the same; none where an encoder read different texts."""
+    if any(len(trace.tokens) != 1 for trace in (a, b)):
+        raise PromptError("a trace of a batch is no branch; trace each prompt alone")
+    ids, others = ([token.id for token in trace.tokens[0]] for trace in (a, b))
+    if [[t.id for t in row] for row in a.source_tokens] != [[t.id for t in row] for row in b.source_tokens]:
+        return 0
+    return next((i for i, (x, y) in enumerate(zip(ids, others, strict=False)) if x != y), min(len(ids), len(others)))

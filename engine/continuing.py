@@ -1,0 +1,124 @@
+"""What an app does with an open trace beyond looking: more tokens, other tokens, back, and the branches that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from engine.branches import tree
+from engine.decoding import branch, crop
+from engine.errors import Cancelled, PromptError
+from engine.generating import MAX_NEW, Generated, generate
+from engine.jsontext import Json
+from engine.model import Model
+from engine.runtime import Watch
+from engine.sampling import Sampling
+from engine.traces import Trace
+
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+MOST_AT_ONCE = 10_000
+
+
+class Branches:
+    """The traces that came of one prompt, and the one that is looked at."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.traces = [trace]
+        self.current = 0
+        self._run: _Run | None = None
+
+    @property
+    def trace(self) -> Trace:
+        return self.traces[self.current]
+
+    def generate(self, model: Model, params: Mapping[str, Any], watch: Watch) -> Json:
+        """``n`` tokens more, each run as a pass. What was done stays where it is cancelled or fails."""
+        n = params.get("n", 1)
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST_AT_ONCE:
+            raise PromptError(f"n must be 1…{MOST_AT_ONCE:,} tokens at a time")
+        sampling = Sampling(**{key: params[key] for key in SAMPLING if params.get(key) is not None})
+        options = (sampling, tuple(params.get("stop") or ()))
+        if self._run is None or self._run.options != options or self._run.trace is not self.trace:
+            self._run = _Run(model, self.trace, options)
+        run, stopped = self._run, ""
+        done: list[Generated] = []
+        try:
+            while len(done) < n and not (stopped := run.next.stopped):
+                watch(len(done), n, run.next.token.label)
+                done.append(run.step())
+        except Cancelled:
+            stopped = "cancelled"
+        finally:
+            self.traces[self.current] = run.trace = run.next.trace
+            if run.broken:
+                self._run = None
+        tokens = [{"id": p.token.id, "label": p.token.label, "prob": p.prob} for p in done]
+        return {"generated": {"tokens": tokens, "text": "".join(p.text for p in done), "stopped": stopped}}
+
+    def branch(self, model: Model, pos: int, token: int, watch: Watch) -> Json:
+        """Another token at a position. Where the text ends there it is simply one token more."""
+        made = branch(model, self.trace, pos, token, watch=watch)
+        return self._take(made, replaces=pos == self.trace.length)
+
+    def crop(self, model: Model, n: int, watch: Watch) -> Json:
+        """Back to the first ``n`` positions; what they were the beginning of stays as a branch."""
+        known = [one for i, one in enumerate(self.traces) if i != self.current]
+        return self._take(crop(model, self.trace, n, watch=watch), replaces=any(_begins(self.trace, o) for o in known))
+
+    def switch(self, to: int) -> Json:
+        if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < len(self.traces):
+            raise PromptError(f"there is no branch {to!r}; there are 0…{len(self.traces) - 1}")
+        self.current = to
+        return {"branch": to}
+
+    def rows(self) -> Json:
+        """The branches as a tree, each with what is its own."""
+        rows = []
+        for i, one in enumerate(tree(self.traces)):
+            own = one.trace.tokens[0][one.pos :]
+            text = b"".join(token.bytes for token in own if not token.special).decode("utf-8", "replace")
+            rows.append(
+                {
+                    "branch": i,
+                    "parent": one.parent,
+                    "pos": one.pos,
+                    "label": own[0].label if own else "",
+                    "text": text,
+                    "tokens": one.trace.length,
+                    "logprob": None if one.parent is None else one.logprob,
+                }
+            )
+        return {"current": self.current, "rows": rows}
+
+    def _take(self, trace: Trace, *, replaces: bool) -> Json:
+        if replaces:
+            self.traces[self.current] = trace
+        else:
+            self.traces.append(trace)
+            self.current = len(self.traces) - 1
+        return {"branch": self.current}
+
+
+class _Run:
+    """A generation that stands still between requests, so that a seed means the same in one request and in many."""
+
+    def __init__(self, model: Model, trace: Trace, options: tuple[Sampling, tuple[str, ...]]) -> None:
+        self.options = options
+        self.trace = trace
+        self.broken = False
+        sampling, stop = options
+        self._tokens: Iterator[Generated] = generate(model, trace, max_new_tokens=MAX_NEW, sampling=sampling, stop=stop)
+        self.next = next(self._tokens)
+
+    def step(self) -> Generated:
+        """Run the token that was chosen, and choose the next one."""
+        chosen, self.broken = self.next, True
+        self.next = next(self._tokens)
+        self.broken = False
+        return chosen
+
+
+def _begins(trace: Trace, other: Trace) -> bool:
+    """Whether a trace is the beginning of another one."""
+    ids, others = ([token.id for token in t.tokens[0]] for t in (trace, other))
+    return others[: len(ids)] == ids

@@ -1,0 +1,286 @@
+"""Goes on from a trace: further passes on its cached keys and values, back, and on another way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from jaxtyping import Float
+from torch import Tensor
+
+from engine.cache import Appending, Held, KVCache
+from engine.config import ModelConfig
+from engine.errors import PromptError
+from engine.model import Model
+from engine.ops.base import PassInfo
+from engine.ops.rotary import regime
+from engine.plan import Keep, kept_sites, plan_pass, refuse_if_too_large
+from engine.prompts import bare_token, check_length, has_encoder, more_ids
+from engine.recording import NEVER_REFUSED, SOURCE, first_pass, held_after, last_position, numbers
+from engine.runner import Prepared, prepare
+from engine.runtime import Watch, available_memory
+from engine.text import Token, display
+from engine.told import SCALINGS
+from engine.traces import Pass, Trace, fingerprint
+
+KEYS = "key_positions"
+
+
+class Decoder:
+    """Goes on from a trace of one prompt, pass by pass. The trace itself does not change.
+
+    ``keep`` is what each pass records. ``room`` is for how many more positions the caches get room at once. Raises
+    PromptError for a trace of a batch, of another model, or of one that looks both ways.
+    """
+
+    def __init__(self, model: Model, before: Trace, *, keep: Keep = "all", room: int = 0) -> None:
+        check_goes_on(model, before)
+        program, last = model.program, before.passes[-1]
+        self.model = model
+        self.passes = list(before.passes)
+        self.notices = list(before.notices)
+        self._before = before
+        self._new: list[int] = []  # the ids of the passes beyond ``before``
+        self._room = room
+        self._cache = before.cache or before.held(len(before.passes))
+        self._keys = Held.of(last.given[KEYS])
+        self._next = int(last.given[KEYS].max()) + 1 if not last.info.dense else before.length
+        self._always = {name: before.site(name, 0) for name in program.handed_on}
+        if has_encoder(model):
+            self._always |= {name: before.passes[0].given[name] for name in SOURCE}
+        self._kept = tuple(name for name in kept_sites(program, keep) if name not in program.once)
+        self._prepared: Prepared | None = None
+        self._made: dict[str, Tensor] = {}
+
+    @property
+    def length(self) -> int:
+        """Positions that have run."""
+        return self.passes[-1].start + self.passes[-1].length
+
+    @property
+    def full(self) -> bool:
+        """Whether no position is left: a model that learned a vector for each has no more of them."""
+        return self._next > last_position(self.model)
+
+    @property
+    def logits(self) -> Float[Tensor, " d_vocab"]:
+        """Of the last position that has run."""
+        made = self._made.get("logits")
+        return self._before["logits[p=-1]"][0] if made is None else made[0, -1]
+
+    def feed(self, ids: Sequence[int], watch: Watch | None = None) -> Pass:
+        """Run one more pass, over tokens of these ids."""
+        start, n = self.length, len(ids)
+        self._check_room(n)
+        places = list(range(self._next, self._next + n))
+        info = self._info(places[-1] + 1)
+        keys = self._keys.grown(numbers(self.model, [places]), self._room)
+        appending = Appending(self._cache.held, self._room)
+        given = {"tokens": numbers(self.model, [list(ids)]), "positions": keys.rows[:, start:], KEYS: keys.rows}
+        began = time.perf_counter()
+        made = self._run(given | self._always, appending, info, watch)
+        seconds = time.perf_counter() - began
+        info.append = None
+        inputs = given | {name: self._always[name] for name in SOURCE if name in self._always}
+        self.passes.append(Pass(start, n, info, inputs, {name: made[name] for name in self._kept}, seconds))
+        self._made, self._keys = made, keys
+        self._cache = held_after(self.model, made, appending.held, start + n)
+        self._next += n
+        self._new += ids
+        return self.passes[-1]
+
+    def _info(self, extent: int) -> PassInfo:
+        last = self.passes[-1].info
+        extents = tuple(max(extent, earlier) for earlier in last.extents)
+        for said in _check_angles(self.model.config, last.extents, extents):
+            self._say(said)
+        return PassInfo(last.dtype, last.dense, last.kernel, extents=extents, start=self.length)
+
+    def _run(
+        self, given: dict[str, Tensor], appending: Appending, info: PassInfo, watch: Watch | None
+    ) -> dict[str, Tensor]:
+        info.append = appending
+        given |= appending.past
+        if self._prepared is None:
+            program = self.model.program
+            more = ["logits"] if program.step("logits") else []
+            wanted = dict.fromkeys((*self._kept, *program.caches.values(), *more))
+            self._prepared = prepare(program, self.model.weights, wanted, given)
+        return self._prepared.run(given, info, watch)
+
+    def _check_room(self, n: int) -> None:
+        """Raise PromptError or MemoryLimitError where so many more tokens cannot run."""
+        model, start = self.model, self.length
+        if start <= model.config.n_ctx:  # else it was said before
+            for said in check_length(model.config, start + n):
+                self._say(said)
+        if self._next + n - 1 > (most := last_position(model)):
+            raise PromptError(f"the next positions, {self._next} and on, are beyond the {most + 1} of {model.name}")
+        if n > 1:
+            sizes = model.config.axis_sizes(1, n, start, self._src)
+            plan = plan_pass(model.program, sizes, model.dtype.itemsize, list(self._kept))
+            if plan.peak > NEVER_REFUSED:
+                cheaper = plan_pass(model.program, sizes, model.dtype.itemsize, "residual")
+                refuse_if_too_large(plan, cheaper, f"recording {n} tokens", available_memory(model.device))
+
+    @property
+    def _src(self) -> int:
+        return len(self._before.source_tokens[0]) if self._before.source_tokens else 0
+
+    def _say(self, notice: str) -> None:
+        if notice not in self.notices:
+            self.notices.append(notice)
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids of all positions that have run."""
+        return [*(token.id for token in self._before.tokens[0]), *self._new]
+
+    def trace(self) -> Trace:
+        """The trace as it is now: all passes so far."""
+        return self.so_far()()
+
+    def so_far(self) -> Callable[[], Trace]:
+        """What builds the trace as it is now, at any later time."""
+        if not self._new:
+            return lambda: self._before
+        return partial(self._trace, len(self.passes), self._cache, self._made.get("logits"), tuple(self.notices))
+
+    def _trace(self, n: int, cache: KVCache, logits: Tensor | None, notices: tuple[str, ...]) -> Trace:
+        before, model = self._before, self.model
+        passes = self.passes[:n]
+        tokens, text = more_tokens(model, before, self._new[: passes[-1].start + passes[-1].length - before.length])
+        longer = Trace(
+            model.config,
+            model.program,
+            model.weights,
+            tuple(passes),
+            (tokens,),
+            prompt=text,
+            label_of=model.tokenizer.label if model.tokenizer else None,
+            notices=notices,
+            source=model.source,
+            source_tokens=before.source_tokens,
+            cache=cache,
+        )
+        for name in model.program.handed_on:  # else the next token would have the encoder run again
+            longer.remember(name, 0, self._always[name])
+        if logits is not None:
+            longer.remember("logits", n - 1, logits)
+        return longer
+
+
+def more_tokens(model: Model, before: Trace, ids: Sequence[int]) -> tuple[tuple[Token, ...], str]:
+    """The tokens of a trace and these behind, and the prompt as text: a character may have begun before."""
+    if model.tokenizer is None:
+        return (*before.tokens[0], *map(bare_token, ids)), before.prompt
+    whole = tuple(model.tokenizer.extend(before.tokens[0], ids))
+    return whole, model.tokenizer.decode(token.id for token in whole)
+
+
+def check_goes_on(model: Model, before: Trace) -> None:
+    """Raise PromptError where a model cannot go on from a trace."""
+    if len(before.tokens) != 1:
+        raise PromptError("a trace of a batch cannot be extended; trace each prompt alone")
+    if not model.config.causal:
+        raise PromptError(f"{model.name} looks both ways, so new tokens would change what earlier ones saw; trace anew")
+    same = before.weights is model.weights or (  # mostly the very ones, and then nothing has to be read
+        replace(before.config, name=model.name) == model.config and before.fingerprint == fingerprint(model.weights)
+    )
+    if not same or before.dtype is not model.dtype:
+        raise PromptError(f"the trace is of another model, {display(before.config.name)}; extend it with its own")
+    if before.device != model.device:
+        raise PromptError(f"the trace is on {before.device} and {model.name} on {model.device}; load it there")
+    windows = any(site.window for site in model.program.inputs)
+    if windows and not before.passes[-1].info.dense:
+        places = before.passes[-1].given[KEYS][0]
+        if not bool((places.diff() > 0).all()):
+            raise PromptError(
+                f"{model.name} has sliding windows, which hold the last positions; those of this trace do not increase"
+            )
+
+
+def extend(
+    model: Model, before: Trace, tokens: str | Sequence[int], *, keep: Keep = "all", watch: Watch | None = None
+) -> Trace:
+    """A new trace with one more pass: ``tokens`` after the prompt of ``before``, on its cached keys and values.
+
+    ``tokens`` are ids, or a text, which is tokenised by itself and without the special tokens that a prompt gets; with
+    an encoder-decoder it is more of what the decoder writes. Raises PromptError for a trace of a batch, of another
+    model, or of one that looks both ways.
+    """
+    decoder = Decoder(model, before, keep=keep)
+    ids, said = more_ids(model, tokens)
+    if not ids:
+        raise PromptError("there are no tokens to extend the trace with; give at least one")
+    decoder.notices += [notice for notice in said if notice not in decoder.notices]
+    decoder.feed(ids, watch)
+    return decoder.trace()
+
+
+def crop(model: Model, trace: Trace, n: int, *, watch: Watch | None = None) -> Trace:
+    """The trace of the first ``n`` positions: as if no more had been run.
+
+    Whole passes stay as they are and share their tensors; of a pass that is cut, what is left runs anew, so that
+    every bit is what a fresh run gives. Raises PromptError where there are not so many.
+    """
+    check_goes_on(model, trace)
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= trace.length:
+        raise PromptError(f"the trace has {trace.length} tokens; keep 1…{trace.length} of them, and not {n!r}")
+    if n == trace.length:
+        return trace
+    whole = [p for p in trace.passes if p.start + p.length <= n]
+    cut = trace.passes[len(whole)]
+    keep = list(cut.kept)
+    tokens = trace.tokens[0][:n]
+    if not whole:
+        source = [list(row) for row in trace.source_tokens]
+        positions = None if cut.info.dense else cut.given["positions"][0, :n].tolist()
+        return first_pass(
+            model, [list(tokens)], source or [list(tokens)], _text(model, tokens), trace.notices, keep,
+            cut.info.kernel, positions if not source else None, watch=watch,
+        )  # fmt: skip
+    short = Trace(
+        model.config,
+        model.program,
+        model.weights,
+        tuple(whole),
+        (trace.tokens[0][: cut.start],),
+        prompt=_text(model, trace.tokens[0][: cut.start]),
+        label_of=model.tokenizer.label if model.tokenizer else None,
+        notices=trace.notices,
+        source=model.source,
+        source_tokens=trace.source_tokens,
+        cache=trace.held(len(whole)),
+    )
+    if n == cut.start:
+        return short
+    decoder = Decoder(model, short, keep=keep)
+    decoder.feed([token.id for token in tokens[cut.start :]], watch)
+    return decoder.trace()
+
+
+def branch(model: Model, trace: Trace, pos: int, token: int, *, watch: Watch | None = None) -> Trace:
+    """Another token at position ``pos``, and on from there: the trace before it, and one more pass.
+
+    What lies before is shared with the trace. Raises PromptError where the position or the token is not there.
+    """
+    if isinstance(pos, bool) or not isinstance(pos, int) or not 1 <= pos <= trace.length:
+        raise PromptError(f"a branch begins at position 1…{trace.length} of this trace, and not at {pos!r}")
+    return extend(model, crop(model, trace, pos, watch=watch), [token], watch=watch)
+
+
+def _text(model: Model, tokens: Sequence[Token]) -> str:
+    return model.tokenizer.decode(token.id for token in tokens) if model.tokenizer else ""
+
+
+def _check_angles(config: ModelConfig, earlier: Sequence[int], extents: Sequence[int]) -> list[str]:
+    """Say that keys in the cache were turned by other angles than a pass as long as this would turn them by."""
+    return [
+        f"{config.name} turns by other angles beyond {rotary.original_n_ctx} positions ({SCALINGS[rotary.scaling]}), "
+        "and the keys in the cache were turned before: one full pass would differ"
+        for rotary in config.rotaries()
+        if any(regime(rotary, a) != regime(rotary, b) for a, b in zip(earlier, extents, strict=True))
+    ]
