@@ -23,11 +23,12 @@ and what is derived later must not differ in them."""
 class _Buffer:
     """Memory for positions [batch room …], the first of which is ``origin``; those before ``filled`` are written."""
 
-    __slots__ = ("filled", "origin", "rows")
+    __slots__ = ("end", "filled", "origin", "rows")
 
     def __init__(self, rows: Shaped[Tensor, "batch room *rest"], origin: int, filled: int) -> None:
         self.rows = rows
         self.origin = origin
+        self.end = origin + rows.shape[1]
         self.filled = filled
 
     @classmethod
@@ -77,22 +78,20 @@ class Held:
         """The last ``n`` of them, or all where there are fewer."""
         return self if len(self) <= n else Held(self.buffer, self.stop - n, self.stop)
 
-    def append(self, new: Shaped[Tensor, "batch n *rest"], room: int = 0) -> Held:
+    def append(self, new: Shaped[Tensor, "batch n *rest"], room: int | None = 0) -> Held:
         """With ``new`` rows behind, in place where the buffer has room and nobody else has gone on from here.
 
-        Else in a new buffer, with room for ``room`` rows more.
+        Else in a new buffer, with ``room`` for more rows; None: for half as many again.
         """
-        buffer, stop = self.buffer, self.stop + new.shape[1]
-        if buffer.filled != self.stop or stop > buffer.origin + buffer.rows.shape[1]:
-            buffer = _Buffer.of(self.start, stop - self.start + room, new)
+        buffer, more = self.buffer, new.shape[1]
+        stop = self.stop + more
+        if buffer.filled != self.stop or stop > buffer.end:
+            size = stop - self.start
+            buffer = _Buffer.of(self.start, size + (size // 2 if room is None else room), new)
             buffer.rows.narrow(1, self.start - buffer.origin, len(self)).copy_(self.rows)
-        buffer.rows.narrow(1, self.stop - buffer.origin, stop - self.stop).copy_(new)
+        buffer.rows.narrow(1, self.stop - buffer.origin, more).copy_(new)
         buffer.filled = stop
         return Held(buffer, self.start, stop)
-
-    def grown(self, new: Shaped[Tensor, "batch n *rest"], room: int) -> Held:
-        """The same, where more will follow: a new buffer has room for half as many again, or for ``room``."""
-        return self.append(new, max(room, len(self) // 2))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +119,7 @@ class Appending:
     """
 
     before: Mapping[str, Held]
-    room: int = 0
+    room: int | None = None
     past: dict[str, Tensor] = field(init=False)
     held: dict[str, Held] = field(init=False, default_factory=dict)
     _names: dict[int, str] = field(init=False)
@@ -133,5 +132,5 @@ class Appending:
         self, past: Shaped[Tensor, "batch past *rest"], new: Shaped[Tensor, "batch n *rest"]
     ) -> Shaped[Tensor, "batch past+n *rest"]:
         name = self._names[id(past)]
-        held = self.held[name] = self.before[name].grown(new, self.room)
+        held = self.held[name] = self.before[name].append(new, self.room)
         return held.rows

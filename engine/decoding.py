@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from engine.cache import Appending, Held, KVCache
-from engine.config import ModelConfig
 from engine.errors import PromptError
 from engine.model import Model
 from engine.ops.base import PassInfo
@@ -31,11 +30,12 @@ KEYS = "key_positions"
 class Decoder:
     """Goes on from a trace of one prompt, pass by pass. The trace itself does not change.
 
-    ``keep`` is what each pass records. ``room`` is for how many more positions the caches get room at once. Raises
+    ``keep`` is what each pass records. ``room``: for how many more positions the caches get room at once;
+    None lets them grow by halves. Raises
     PromptError for a trace of a batch, of another model, or of one that looks both ways.
     """
 
-    def __init__(self, model: Model, before: Trace, *, keep: Keep = "all", room: int = 0) -> None:
+    def __init__(self, model: Model, before: Trace, *, keep: Keep = "all", room: int | None = None) -> None:
         check_goes_on(model, before)
         program, last = model.program, before.passes[-1]
         self.model = model
@@ -51,6 +51,7 @@ class Decoder:
         if has_encoder(model):
             self._always |= {name: before.passes[0].given[name] for name in SOURCE}
         self._kept = tuple(name for name in kept_sites(program, keep) if name not in program.once)
+        self._turning = tuple(model.config.rotaries())
         self._prepared: Prepared | None = None
         self._made: dict[str, Tensor] = {}
 
@@ -76,7 +77,7 @@ class Decoder:
         self._check_room(n)
         places = list(range(self._next, self._next + n))
         info = self._info(places[-1] + 1)
-        keys = self._keys.grown(numbers(self.model, [places]), self._room)
+        keys = self._keys.append(numbers(self.model, [places]), self._room)
         appending = Appending(self._cache.held, self._room)
         given = {"tokens": numbers(self.model, [list(ids)]), "positions": keys.rows[:, start:], KEYS: keys.rows}
         began = time.perf_counter()
@@ -94,9 +95,19 @@ class Decoder:
     def _info(self, extent: int) -> PassInfo:
         last = self.passes[-1].info
         extents = tuple(max(extent, earlier) for earlier in last.extents)
-        for said in _check_angles(self.model.config, last.extents, extents):
+        for said in self._other_angles(last.extents, extents):
             self._say(said)
         return PassInfo(last.dtype, last.dense, last.kernel, extents=extents, start=self.length)
+
+    def _other_angles(self, earlier: Sequence[int], extents: Sequence[int]) -> Iterator[str]:
+        """Say that keys in the cache were turned by other angles than a pass as long as this would turn them by."""
+        for rotary in self._turning:
+            if any(regime(rotary, a) != regime(rotary, b) for a, b in zip(earlier, extents, strict=True)):
+                yield (
+                    f"{self.model.name} turns by other angles beyond {rotary.original_n_ctx} positions "
+                    f"({SCALINGS[rotary.scaling]}), and the keys in the cache were turned before: one full pass would "
+                    "differ"
+                )
 
     def _run(
         self, given: dict[str, Tensor], appending: Appending, info: PassInfo, watch: Watch | None
@@ -274,13 +285,3 @@ def branch(model: Model, trace: Trace, pos: int, token: int, *, watch: Watch | N
 
 def _text(model: Model, tokens: Sequence[Token]) -> str:
     return model.tokenizer.decode(token.id for token in tokens) if model.tokenizer else ""
-
-
-def _check_angles(config: ModelConfig, earlier: Sequence[int], extents: Sequence[int]) -> list[str]:
-    """Say that keys in the cache were turned by other angles than a pass as long as this would turn them by."""
-    return [
-        f"{config.name} turns by other angles beyond {rotary.original_n_ctx} positions ({SCALINGS[rotary.scaling]}), "
-        "and the keys in the cache were turned before: one full pass would differ"
-        for rotary in config.rotaries()
-        if any(regime(rotary, a) != regime(rotary, b) for a, b in zip(earlier, extents, strict=True))
-    ]

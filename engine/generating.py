@@ -36,8 +36,8 @@ class Generated:
     """One token that was chosen, with what it was chosen from.
 
     ``text`` is what can be shown now and was not shown before; it ends with a whole character. ``logits`` are what the
-    model gave, [d_vocab], and ``scores`` what sampling made of them, −inf where a token is excluded. The token itself has
-    not run when it is handed over; so ``trace`` holds the prompt and the tokens before it.
+    model gave, [d_vocab], and ``scores`` what sampling made of them, −inf where a token is excluded. The token itself
+    has not run when it is handed over; so ``trace`` holds the prompt and the tokens before it.
     """
 
     step: int
@@ -133,7 +133,7 @@ def _tokens(
             return
         decoder.feed([chosen], watch)
         if seen is not None:
-            seen = seen.grown(torch.tensor([[chosen]]), 0)
+            seen = seen.append(torch.tensor([[chosen]]), None)
 
 
 def _why_stopped(end: bool, said: bool, last: bool, full: bool) -> Stopped:

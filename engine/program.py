@@ -65,6 +65,7 @@ class Program:
     caches: Mapping[str, str] = field(init=False)
     n_params: int = field(init=False)
     _by_site: dict[str, Step] = field(init=False, repr=False)
+    _sites: dict[str, Site] = field(init=False, repr=False)
     _schedules: dict[object, tuple[Planned, ...]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -87,6 +88,7 @@ class Program:
         caches = {read: step.site.name for step in self.steps for read in step.reads if read in past}
         object.__setattr__(self, "caches", caches)
         object.__setattr__(self, "_by_site", by_site)
+        object.__setattr__(self, "_sites", {site.name: site for site in self.sites})
         object.__setattr__(self, "n_params", sum(prod(shape) for shape in self.params.values()))
 
     @property
@@ -96,15 +98,12 @@ class Program:
 
     def site(self, name: str) -> Site:
         """The site of this name (``hook_`` is dropped). Raises AddressError, with what is near, where there is none."""
+        if site := self._sites.get(name) or self._sites.get(normalise(name)):
+            return site
+        names = list(self._sites)
         name = normalise(name)
-        if step := self._by_site.get(name):
-            return step.site
-        for site in self.inputs:
-            if site.name == name:
-                return site
-        names = [site.name for site in self.sites]
         tail = name.rsplit(".", 1)[-1]
-        near = get_close_matches(name, names, 3) or [site for site in names if site.endswith(tail)] or names
+        near = get_close_matches(name, names, 3) or [other for other in names if other.endswith(tail)] or names
         raise AddressError(f"there is no site {name!r} in this program; there is, for example, {', '.join(near[:3])}")
 
     def step(self, name: str) -> Step | None:

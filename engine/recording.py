@@ -150,7 +150,7 @@ def held_after(model: Model, made: dict[str, Tensor], appended: dict[str, Held],
     """What the next pass needs of what a pass attended to, of ``length`` positions in all."""
     held = {}
     for past, cache in model.program.caches.items():
-        rows = appended.get(past) or Held.of(made[cache])
+        rows = appended.get(past) or Held.of(made[cache], length - made[cache].shape[1])
         held[past] = rows.last(model.program.site(past).held(length))
     return KVCache(held)
 

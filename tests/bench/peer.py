@@ -1,6 +1,6 @@
-"""transformers' plain forward in a process of its own, as its users run it: untouched by what the engine sets up.
+"""transformers in a process of its own, as its users run it: untouched by what the engine sets up.
 
-Started by ``Peer``; on each line that it reads it runs one forward and answers with the seconds.
+Started by ``Peer``; on each line that it reads it works once and answers with the seconds.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ print("ready", flush=True)
 for _ in sys.stdin:
     with torch.no_grad():
         start = time.perf_counter()
-        logits = model(ids, use_cache=False).logits
+        result = {work}
         seconds = time.perf_counter() - start
-    del logits
+    del result
     print(seconds, flush=True)
 """
+FORWARD = "model(ids, use_cache=False).logits"
+GENERATE = (
+    "model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens={n}, min_new_tokens={n}, do_sample=False, "
+    "pad_token_id=0)"
+)
 
 
 class Peer:
-    """The other process; ``run()`` is one forward there, in seconds as measured there."""
+    """The other process; ``run()`` does its ``work`` once there, in seconds as measured there."""
 
-    def __init__(self, make: str, length: int) -> None:
+    def __init__(self, make: str, length: int, work: str = FORWARD) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", CHILD.format(make=make, length=length)],
+            [sys.executable, "-c", CHILD.format(make=make, length=length, work=work)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

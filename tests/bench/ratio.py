@@ -37,8 +37,10 @@ def interleave(
     return Ratio(statistics.median(mine), statistics.median(other))
 
 
-def report(name: str, value: float, target: float | None, unit: str = "×", detail: str = "") -> None:
-    """One line per figure: name, value, target, whether it is reached."""
-    verdict = "" if target is None else ("reached" if value <= target else "MISSED")
-    bound = "" if target is None else f"≤ {target:.2f}"
+def report(
+    name: str, value: float, target: float | None, unit: str = "×", detail: str = "", *, least: bool = False
+) -> None:
+    """One line per figure: name, value, target (at most, or at ``least``), whether it is reached."""
+    verdict = "" if target is None else "reached" if (value >= target if least else value <= target) else "MISSED"
+    bound = "" if target is None else f"{'≥' if least else '≤'} {target:.2f}"
     print(f"{name:<52} {value:7.3f} {unit} {bound:<8} {verdict:<8} {detail}", flush=True)

@@ -1,0 +1,139 @@
+"""Generation with everything recorded, against transformers' greedy generate, which records nothing; and the cache.
+
+    python -m tests.bench.bench_generate [--quick] [--compile]
+
+Each of the two runs in a process of its own, as its users have it, in turn, so that a noisy machine disturbs both
+alike. ``--compile`` adds the compiled step, which takes a while to compile.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import subprocess
+import sys
+import time
+
+from engine import generate, trace  # first, so that the allocator and the thread pool are set up before torch starts
+from tests.bench import shapes
+from tests.bench.peer import GENERATE, Peer
+from tests.bench.ratio import report
+
+TINY = "llama(64, 5, 4, 2, 256, d_vocab=1000)"
+SMALL = "gpt2(768, 12, 12)"
+PROMPT = 16
+
+RESIDUAL = """
+import sys
+from engine import trace
+import torch
+torch.set_num_threads(1)
+from tests.bench import shapes
+pair = shapes.{make}
+prompt = torch.randint(0, 1000, ({length},), generator=torch.Generator().manual_seed(1)).tolist()
+trace(pair.ours, prompt[:64], keep="residual")
+def rss(): return int(open("/proc/self/statm").read().split()[1]) * 4096
+open("/proc/self/clear_refs", "w").write("5")  # the high-water mark starts anew
+before = rss()
+t = trace(pair.ours, prompt, keep="residual")
+peak = int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) * 1024
+t["blocks.3.attn.pattern[h=1,q=-64:]"]
+print(peak - before, sum(x.nbytes for x in t.passes[0].kept.values()))
+"""
+
+
+def speed(make: str, new: int, target: float, seconds: float, compiled: bool = False) -> None:
+    """Tokens per second of ours, recording, as a multiple of theirs."""
+    import torch
+
+    pair = eval(f"shapes.{make}", {"shapes": shapes})
+    ids = torch.randint(0, pair.ours.config.d_vocab, (1, PROMPT), generator=torch.Generator().manual_seed(1))
+    options = {"max_new_tokens": new, "stop_tokens": (), **({"compile": "torch"} if compiled else {})}
+
+    def ours() -> list[int]:
+        return [step.token.id for step in generate(pair.ours, ids[0].tolist(), **options)]
+
+    with torch.no_grad():
+        expected = pair.theirs.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, min_new_tokens=new, do_sample=False,
+            pad_token_id=0,
+        )  # fmt: skip
+    same = expected[0, PROMPT:].tolist() == ours()
+    del pair.theirs
+    theirs = Peer(make, PROMPT, GENERATE.format(n=new))
+    mine, others = [], []
+    until = time.perf_counter() + seconds
+    while len(mine) < 5 or time.perf_counter() < until:
+        start = time.perf_counter()
+        ours()
+        mine.append(time.perf_counter() - start)
+        others.append(theirs.run())
+    theirs.close()
+    a, b = statistics.median(mine[1:]) / new, statistics.median(others[1:]) / new
+    detail = f"{a * 1e3:.2f} ms a token against {b * 1e3:.2f}, {'the same' if same else 'OTHER'} tokens"
+    how = "compiled, " if compiled else ""
+    report(f"generate / transformers, {how}{make}", b / a, target, detail=detail, least=True)
+
+
+def step_at(make: str, near: int, far: int, target: float, rounds: int) -> None:
+    """One token's time at ``far`` cached positions against ``near``, interleaved; and the bytes that it allocates."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    pair = eval(f"shapes.{make}", {"shapes": shapes})
+    ids = torch.randint(0, 1000, (far,), generator=torch.Generator().manual_seed(1)).tolist()
+    runs = {
+        n: generate(pair.ours, trace(pair.ours, ids[:n], goes_on=True, keep="residual"), max_new_tokens=4000,
+                    stop_tokens=())
+        for n in (near, far)
+    }  # fmt: skip
+    times: dict[int, list[float]] = {near: [], far: []}
+    for n, run in itertools.chain.from_iterable([runs.items()] * rounds):
+        start = time.perf_counter()
+        next(run)
+        times[n].append(time.perf_counter() - start)
+    a, b = (statistics.median(times[n][3:]) for n in (far, near))
+    report(f"a token at {far} positions / at {near}, {make}", a / b, target,
+           detail=f"{a * 1e3:.3f} ms against {b * 1e3:.3f}")  # fmt: skip
+    allocated = {}
+    for n, run in runs.items():
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+            next(run)
+        events = prof.profiler.kineto_results.events()
+        allocated[n] = sum(e.nbytes() for e in events if e.name() == "[memory]" and e.nbytes() > 0)
+    cache = 2 * pair.ours.config.n_layers * pair.ours.config.kv_heads * pair.ours.config.d_head * far * 4
+    detail = f"{allocated[far]:,} B against {allocated[near]:,} B; the cache is {cache:,} B"
+    report("bytes allocated by that token / at the near one", allocated[far] / allocated[near], None, detail=detail)
+
+
+def residual_line(make: str, lengths: list[int], target: float) -> None:
+    """Memory per prompt token with keep="residual", from prompt to prompt; the largest over the smallest."""
+    per_token = []
+    for length in lengths:
+        done = subprocess.run(
+            [sys.executable, "-c", RESIDUAL.format(make=make, length=length)], capture_output=True, text=True
+        )
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        peak, kept = map(int, done.stdout.split())
+        per_token.append(kept / length)
+        print(f"    keep=residual, {length:6} tokens: {kept / 2**20:7.1f} MiB kept, {peak / 2**20:7.1f} at the peak, "
+              f"{kept / length:.0f} and {peak / length:.0f} B a token", flush=True)  # fmt: skip
+    report(f"residual bytes a token, {lengths[0]} to {lengths[-1]}", max(per_token) / min(per_token), target)
+
+
+def main() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    seconds = 4.0 if "--quick" in sys.argv else 20.0
+    speed(TINY, 128, 2.1, seconds)
+    if "--compile" in sys.argv:
+        speed(TINY, 128, 2.5, seconds, compiled=True)
+    speed(SMALL, 24, 1.5, seconds)
+    step_at(TINY, 256, 4096, 1.3, 60)
+    residual_line(TINY, [4096, 8192] if "--quick" in sys.argv else [4096, 8192, 16384, 32768], 1.05)
+
+
+if __name__ == "__main__":
+    main()
