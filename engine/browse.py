@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from engine import tracefile
+from engine.analysis import kvcache
 from engine.chat import messages_of
 from engine.checkpoints.lookup import find
 from engine.continuing import Branches
@@ -198,6 +199,14 @@ class Session:
         finally:
             self._statistics = {}
         return summary(self.trace) | answer
+
+    def cache(self, tokens: int | None) -> Json:
+        """What the KV cache holds and costs."""
+        return kvcache.report(self.trace, tokens).to_json()
+
+    def timing(self, watch: Watch) -> Json:
+        """One token more with the cache and without, measured now."""
+        return kvcache.time_per_token(self.model, self.trace, watch=watch).to_json()
 
     def models(self) -> Json:
         found = [find(name) for name in sample_folders()]

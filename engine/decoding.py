@@ -97,7 +97,8 @@ class Decoder:
         extents = tuple(max(extent, earlier) for earlier in last.extents)
         for said in self._other_angles(last.extents, extents):
             self._say(said)
-        return PassInfo(last.dtype, last.dense, last.kernel, extents=extents, start=self.length)
+        finite = 2 * last.finite == len(self.model.program.caches)  # keys and values: two caches a layer
+        return PassInfo(last.dtype, last.dense, last.kernel, extents=extents, start=self.length, past_finite=finite)
 
     def _other_angles(self, earlier: Sequence[int], extents: Sequence[int]) -> Iterator[str]:
         """Say that keys in the cache were turned by other angles than a pass as long as this would turn them by."""

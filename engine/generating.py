@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from engine.cache import Held
+from engine.compiled import Compile, check, decoder
 from engine.decoding import Decoder, check_goes_on
-from engine.errors import PromptError
+from engine.errors import PromptError, SamplingError
 from engine.model import Model
 from engine.plan import Keep
 from engine.prompts import Prompt, bare_token, has_encoder, ids_of
@@ -66,13 +67,14 @@ def generate(
     max_new_tokens: int = 20,
     sampling: Sampling | None = None,
     stop: Sequence[str] = (),
-    stop_tokens: Sequence[int] | None = None,
+    stop_tokens: Iterable[int] | None = None,
     keep: Keep = "all",
     kernel: str = "auto",
     max_memory: int | None = None,
     literal: bool = False,
     chat: bool = False,
     target: Prompt | None = None,
+    compile: Compile = "no",
     watch: Watch | None = None,
 ) -> Iterator[Generated]:
     """Go on with a prompt, or from a trace, for at most ``max_new_tokens``.
@@ -81,16 +83,23 @@ def generate(
     end a text, as the tokenizer or the config tells), where the new text holds one of the ``stop`` strings, at
     ``max_new_tokens``, or where a model with learned positions has no more; the last token says which. Tokens of a
     stop string stay, as in transformers. Nothing runs ahead: a pass runs when the next token is asked for, and leaving
-    the loop leaves everything that was handed over as it is. The other options are those of `trace`. Raises PromptError
-    (for an encoder too) and SamplingError at once, and what a pass raises where it does.
+    the loop leaves everything that was handed over as it is. ``compile``: "torch" has the pass over one token compiled,
+    which takes some 10 to 20 seconds once, or "graphs" recorded as a CUDA graph; records then equal those of "no" to
+    rounding. The other options are those of `trace`. Raises PromptError (for an encoder too), SamplingError and
+    CompileError at once, and what a pass raises where it does.
     """
     if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or not 1 <= max_new_tokens <= MAX_NEW:
         raise PromptError(f"max_new_tokens must be 1…{MAX_NEW:,}, but is {display(repr(max_new_tokens))[:40]}")
     if model.config.predicts != "next token":
         raise PromptError(f"{model.name} does not predict the next token, so it cannot generate; take a decoder")
-    ends = frozenset(_end_ids(model) if stop_tokens is None else ids_of(model.config, stop_tokens))
+    if sampling is not None and not isinstance(sampling, Sampling):
+        raise SamplingError(f"sampling is a Sampling(temperature=…), and not {display(repr(sampling))[:60]}")
+    ends = _end_ids(model) if stop_tokens is None else _checked_ends(model, stop_tokens)
     stops = _checked_stops(model, stop)
+    check(model, compile, prompt.passes[-1].info.kernel if isinstance(prompt, Trace) else kernel)
     if isinstance(prompt, Trace):
+        if target is not None or chat or literal:
+            raise PromptError("a trace is tokens already; chat, literal and target are for a prompt")
         check_goes_on(model, prompt)
         before = prompt
     else:
@@ -98,8 +107,8 @@ def generate(
             model, prompt, keep=keep, kernel=kernel, max_memory=max_memory, literal=literal, chat=chat, target=target,
             goes_on=True, watch=watch,
         )  # fmt: skip
-    decoder = Decoder(model, before, keep=keep, room=min(max_new_tokens, MOST_ROOM))
-    return _tokens(decoder, sampling or Sampling(), max_new_tokens, ends, stops, watch)
+    going_on = decoder(model, before, keep=keep, room=min(max_new_tokens, MOST_ROOM), compile=compile)
+    return _tokens(going_on, sampling or Sampling(), max_new_tokens, ends, stops, watch)
 
 
 def _tokens(
@@ -147,8 +156,18 @@ def _end_ids(model: Model) -> frozenset[int]:
     return known | ({said} if said is not None else frozenset())
 
 
+def _checked_ends(model: Model, stop_tokens: object) -> frozenset[int]:
+    if isinstance(stop_tokens, str | bytes) or not isinstance(stop_tokens, Iterable):
+        raise PromptError("stop_tokens is a list of token ids")
+    return frozenset(ids_of(model.config, list(stop_tokens)))
+
+
 def _checked_stops(model: Model, stop: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(stop, str) or not all(isinstance(s, str) and 0 < len(s) <= LONGEST_STOP for s in stop):
+    if (
+        isinstance(stop, str)
+        or not isinstance(stop, Sequence)
+        or not all(isinstance(s, str) and 0 < len(s) <= LONGEST_STOP for s in stop)
+    ):
         raise PromptError(f"stop is a list of texts of 1…{LONGEST_STOP:,} characters each")
     if stop and model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer, so no text can stop it; give stop_tokens")

@@ -115,7 +115,8 @@ def first_pass(
     src = len(source[0]) if has_encoder(model) else 0
     notices = list(dict.fromkeys((*notices, *check_length(c, max(len(rows[0]), src)))))
     more = [*program.caches.values(), *(["logits"] if program.step("logits") else [])] if goes_on else []
-    held = [*([keep] if isinstance(keep, str) else keep), *more] if more else keep
+    kept = kept_sites(program, keep)
+    held = [*kept, *more] if more else keep
     wanted = _affordable(model, len(rows), len(rows[0]), src, held, max_memory).wanted
     places = _places(model, rows, positions)
     tokens, here = on_device(model, rows, places)
@@ -126,13 +127,13 @@ def first_pass(
     info = PassInfo(model.dtype, dense, kernel, extents=tuple(1 + max(row) for row in places))
     began = time.perf_counter()
     made = run(program, model.weights, given, wanted, info, watch)
-    kept = {name: made[name] for name in kept_sites(program, keep)} if more else made
+    recorded = {name: made[name] for name in kept} if more else made
     inputs = {name: tensor for name, tensor in given.items() if name not in program.caches}
-    recorded = Trace(
+    begun = Trace(
         c,
         program,
         model.weights,
-        (Pass(0, len(rows[0]), info, inputs, kept, time.perf_counter() - began),),
+        (Pass(0, len(rows[0]), info, inputs, recorded, time.perf_counter() - began),),
         tuple(map(tuple, rows)),
         prompt=text,
         label_of=model.tokenizer.label if model.tokenizer else None,
@@ -142,15 +143,15 @@ def first_pass(
         cache=held_after(model, made, {}, len(rows[0])) if goes_on else None,
     )
     if "logits" in more:
-        recorded.remember("logits", 0, made["logits"])
-    return recorded
+        begun.remember("logits", 0, made["logits"])
+    return begun
 
 
 def held_after(model: Model, made: dict[str, Tensor], appended: dict[str, Held], length: int) -> KVCache:
     """What the next pass needs of what a pass attended to, of ``length`` positions in all."""
     held = {}
     for past, cache in model.program.caches.items():
-        rows = appended.get(past) or Held.of(made[cache], length - made[cache].shape[1])
+        rows = appended[past] if past in appended else Held.of(made[cache], length - made[cache].shape[1])
         held[past] = rows.last(model.program.site(past).held(length))
     return KVCache(held)
 

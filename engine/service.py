@@ -147,6 +147,10 @@ class Service:
                 return session.branches.rows(), b""
             case "switch":
                 return session.switch(params["branch"]), b""
+            case "cache":
+                return session.cache(params.get("tokens")), b""
+            case "timing":
+                return session.timing(watch), b""
             case "shutdown":
                 return {}, b""
         raise LayerstepError(f"the engine knows no method {display(str(method))!r}")

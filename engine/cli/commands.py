@@ -14,6 +14,7 @@ COMMANDS = {
     "trace": "Record a prompt and save the trace.",
     "show": "Print a tensor, a row, a cell, or an overview.",
     "plan": "Print bytes and FLOPs of a run, before running it.",
+    "cache": "Print what the KV cache holds, and what it costs.",
     "models": "List the sample models, or inspect a model folder.",
 }
 """Name -> one line. ``engine.cli.NAME`` holds ``command``."""

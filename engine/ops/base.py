@@ -44,7 +44,8 @@ class PassInfo:
     noted by the attention op. ``start``: how many tokens ran before. ``append`` puts new keys or values behind those
     of earlier passes where they are held with room (`engine.cache`); None: by copying both. ``finite``: in how many
     attention layers all keys were found finite, noted by the attention op; ``past_finite``: they were in all layers of
-    the pass before, so that keys of earlier passes need not be looked at again.
+    the pass before, so that keys of earlier passes need not be looked at again. ``static``: the pass is traced to be
+    compiled, so no op may look at a number on the host.
     """
 
     dtype: torch.dtype
@@ -57,6 +58,7 @@ class PassInfo:
     finite: int = 0
     past_finite: bool = False
     append: Callable[[Tensor, Tensor], Tensor] | None = None
+    static: bool = False
 
     def again(self) -> PassInfo:
         """For running steps of the pass once more: what ran then stays as it was noted."""

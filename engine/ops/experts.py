@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -115,6 +116,8 @@ class ExpertProject(Op):
         *weights: Float[Tensor, "d_out ..."],
     ) -> Float[Tensor, "batch pos choice d_out"]:
         matrices, biases = weights[: self.experts], weights[self.experts :]
+        if info.static:
+            return self._of_all(x, chosen, matrices, biases)
         if x.dim() == 3:
             x = x.unsqueeze(2).expand(*chosen.shape, -1)  # [batch pos choice d_in]
         y = x.new_zeros(*chosen.shape, matrices[0].shape[0])  # [batch pos choice d_out]
@@ -122,6 +125,21 @@ class ExpertProject(Op):
             mine = chosen == e  # [batch pos choice]
             y[mine] = linear(x[mine], matrices[e], biases[e] if biases else None)
         return y
+
+    def _of_all(
+        self,
+        x: Float[Tensor, "batch pos ... d_in"],
+        chosen: Int[Tensor, "batch pos choice"],
+        matrices: Sequence[Float[Tensor, "d_out d_in"]],
+        biases: Sequence[Float[Tensor, " d_out"]],
+    ) -> Float[Tensor, "batch pos choice d_out"]:
+        """The same without looking which are chosen: every expert runs, and the chosen ones' results are taken."""
+        each = [linear(x, matrix, biases[e] if biases else None) for e, matrix in enumerate(matrices)]
+        if x.dim() == 3:
+            y = torch.stack(each, dim=2)  # [batch pos expert d_out]
+            return y.gather(2, chosen.unsqueeze(-1).expand(-1, -1, -1, y.shape[-1]))
+        y = torch.stack(each, dim=3)  # [batch pos choice expert d_out]
+        return y.gather(3, chosen[..., None, None].expand(-1, -1, -1, 1, y.shape[-1])).squeeze(3)
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 2 * prod(out) * params[0][1]

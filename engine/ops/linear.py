@@ -4,7 +4,8 @@
 and half a millisecond for each new shape. So small products always go to ``F.linear``, and so do
 all other dtypes and devices, for which ``F.linear`` is oneDNN or the GPU's own already. For large float32 products one
 question is left, whether oneDNN is the faster here: it is measured once per machine (about 10 ms) and remembered.
-Within a process a product of one size always takes the same kernel, so that what is derived equals what was recorded.
+Within a process a product of the same rows and size always takes the same kernel, so that what is derived equals what
+was recorded.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from engine.runtime import threads
 
 SMALLEST = 2_000_000
 """Multiply-adds from which on oneDNN's speed outweighs what a call costs."""
+SMALLEST_ROW = 150_000
+"""The same for one row, which costs what reading the weight costs: from memory oneDNN reads a quarter faster, from the
+processor's cache it does not. A weight of this size is one of many, which together no longer stay in the cache."""
 WORTH_IT = 0.9
 """oneDNN's share of F.linear's time below which it is taken; measured shares are near 0.5 or near 1."""
 
@@ -41,16 +45,18 @@ def linear(
 ) -> Float[Tensor, "*rows d_out"]:
     """y = x Wᵀ + b over the last axis; any strides, no copy of the weight, true float32."""
     size = x.numel() * weight.shape[0]
-    if size >= SMALLEST and weight.dtype is x.dtype and backend(size, x.dtype, x.device) == "onednn":
-        learns = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias))
-        if not learns:  # oneDNN's kernel has no derivative
-            return _onednn(x, weight, bias)
+    if size >= SMALLEST_ROW and weight.dtype is x.dtype:
+        rows = x.numel() // max(1, x.shape[-1])
+        if backend(rows, size, x.dtype, x.device) == "onednn":
+            learns = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias))
+            if not learns:  # oneDNN's kernel has no derivative
+                return _onednn(x, weight, bias)
     return F.linear(x, weight, bias)
 
 
-def backend(size: int, dtype: torch.dtype, device: torch.device) -> Backend:
+def backend(rows: int, size: int, dtype: torch.dtype, device: torch.device) -> Backend:
     """The kernel for a product of ``size`` = rows × d_in × d_out multiply-adds; the answer never changes."""
-    if size < SMALLEST or dtype is not torch.float32 or device.type != "cpu":
+    if size < (SMALLEST_ROW if rows == 1 else SMALLEST) or dtype is not torch.float32 or device.type != "cpu":
         return "torch"
     with _lock:
         return "onednn" if _onednn_wins() else "torch"

@@ -10,7 +10,6 @@ from math import prod
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F
 
 from engine.ops.base import Op, PassInfo, Shape, Text, at_least_float32
 
@@ -53,7 +52,7 @@ class LayerNorm(Op):
         weight: Float[Tensor, " d"] | None = None,
         bias: Float[Tensor, " d"] | None = None,
     ) -> Float[Tensor, "*rows d"]:
-        return F.layer_norm(x, x.shape[-1:], weight, bias, self.eps)
+        return torch.layer_norm(x, x.shape[-1:], weight, bias, self.eps)
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 8 * prod(out)
@@ -95,13 +94,14 @@ class RMSNorm(Op):
         size = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)  # [*rows 1]
         eps = _scalar(self.eps, wide.dtype, wide.device)
         scale = torch.addcmul(eps, size, size, value=1 / x.shape[-1]).rsqrt_()  # [*rows 1]
+        y = wide * scale
         if weight is None:
-            return (wide * scale).to(x.dtype)
+            return y.to(x.dtype)
         if self.plus_one:
             weight = 1.0 + weight.to(wide.dtype)
-        if self.casts_last:
-            return (wide * scale).mul_(weight).to(x.dtype)
-        return (wide * scale).to(x.dtype).mul_(weight)
+        if wide is x:  # nothing to round
+            return y.mul_(weight)
+        return y.mul_(weight).to(x.dtype) if self.casts_last else y.to(x.dtype).mul_(weight)
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 4 * prod(out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import log, prod
 from typing import ClassVar
 
@@ -12,6 +13,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from engine.ops.base import Op, PassInfo, Shape, Text
+
+
+@lru_cache(maxsize=64)
+def _numbers(values: tuple[float, ...], device: torch.device) -> Float[Tensor, " n"]:
+    """Numbers of a config on a device; putting them there anew in every pass would wait for it."""
+    return torch.tensor(values, device=device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,7 @@ class Alibi(Op):
     def run(
         self, info: PassInfo, positions: Int[Tensor, "batch pos"], key_positions: Int[Tensor, "batch kv_pos"]
     ) -> Float[Tensor, "batch head query key"]:
-        slopes = torch.tensor(self.slopes, device=positions.device)[:, None, None]  # [head 1 1]
+        slopes = _numbers(self.slopes, positions.device)[:, None, None]  # [head 1 1]
         if self.rounded:
             by_key = slopes.bfloat16() * key_positions[:, None, None].bfloat16()  # [batch head 1 key]
             by_key = (by_key.float() * self.scale).to(info.dtype).float()  # as the kernel gets it

@@ -9,7 +9,7 @@ from math import ceil, floor, log, pi, prod
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from engine.config import Rotary, RotaryStyle
@@ -180,6 +180,23 @@ def turned(
     style: RotaryStyle,
 ) -> Float[Tensor, "batch pos head d_rot"]:
     """Every pair of dimensions turned by its angle."""
-    half = style == "half"  # partner: [batch pos head d_rot], each dimension's partner in its place
-    partner = x.roll(x.shape[-1] // 2, -1) if half else x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
-    return torch.addcmul(x * cos.unsqueeze(2), partner, sin.unsqueeze(2)).to(x.dtype)
+    partner = x.take(_partner_places(x.shape, style, x.device)) if x.shape[1] == 1 else _partners(x, style)
+    if cos.numel() != x.shape[-1]:  # one row fits all heads as it is
+        cos, sin = cos.unsqueeze(2), sin.unsqueeze(2)  # [batch pos 1 d_rot]
+    y = torch.addcmul(x * cos, partner, sin)
+    return y if y.dtype is x.dtype else y.to(x.dtype)
+
+
+def _partners(x: Num[Tensor, "batch pos head d_rot"], style: RotaryStyle) -> Num[Tensor, "batch pos head d_rot"]:
+    """The other of each pair, in its place."""
+    if style == "half":
+        return x.roll(x.shape[-1] // 2, -1)
+    pairs: Tensor = x.unflatten(-1, (-1, 2))  # [batch pos head d_rot/2 2]
+    return pairs.flip(-1).flatten(-2)
+
+
+@lru_cache(maxsize=16)
+def _partner_places(shape: Shape, style: RotaryStyle, device: torch.device) -> Int[Tensor, "batch pos head d_rot"]:
+    """Where each partner stands, counted through the whole tensor: one fetch in place of several small steps, which
+    is what counts where there is but one position."""
+    return _partners(torch.arange(prod(shape), device=device).view(shape), style)

@@ -1,5 +1,6 @@
 """Attention kernels: they agree, the trace names the one that ran, and one that cannot says why. CUDA at the end."""
 
+import itertools
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,12 +8,14 @@ from contextlib import contextmanager
 import pytest
 import torch
 from tiny import ARCHITECTURES, CLASSIC, GPT2, MODERN, gap, random_ids, random_model, tiny_config
+from torch import Tensor
 from torch.nn.attention import SDPBackend
 from torch.profiler import ProfilerActivity, profile
 
 from engine import Model, extend, load_model, plan_trace, trace
 from engine.errors import KernelError, PromptError
 from engine.ops import kernels
+from engine.ops.base import PassInfo
 
 OPS = {  # what torch calls its kernels
     "flash": ("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention"),
@@ -162,11 +165,91 @@ def test_causal_by_shape_only_where_the_block_is_square(tiny, monkeypatch):
     first = trace(model, [1, 2, 3])
     assert calls(lambda: trace(model, [1, 2, 3])) == {(True, False, 3, 3)}
     assert calls(lambda: trace(encoder, [1, 2, 3])) == {(False, False, 3, 3)}
-    assert calls(lambda: extend(model, first, [4])) == {(False, False, 1, 4)}  # one token sees all: no mask at all
+    # One token sees all, so there is no mask at all; two heads that share their keys are rows of one product.
+    assert calls(lambda: extend(model, first, [4])) == {(False, False, 2, 4)}
+    assert calls(lambda: trace(model, [1])) == {(False, False, 2, 1)}
     assert calls(lambda: extend(model, first, [4, 5])) == {(False, True, 2, 5)}
     assert calls(lambda: trace(model, [[1, 2, 3], [4]])) == {(False, True, 3, 3)}
     assert calls(lambda: trace(encoder, [[1, 2, 3], [4]])) == {(False, True, 3, 3)}
     assert calls(lambda: trace(model, [1, 2, 3], positions=[5, 0, 2])) == {(False, True, 3, 3)}
+
+
+def one_query(batch: int, heads: int, kv_heads: int, keys: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """A query for each head, and keys and values as a cache holds them, one head's positions side by side."""
+    torch.manual_seed(keys)
+    k, v = (torch.randn(batch, kv_heads, keys + 3, 8, dtype=dtype)[:, :, :keys].transpose(1, 2) for _ in range(2))
+    return torch.randn(batch, 1, heads, 8, dtype=dtype), k, v
+
+
+def mask_of(kind: str, batch: int, heads: int, keys: int, dtype: torch.dtype) -> Tensor | None:
+    if kind == "none":
+        return None
+    if kind == "a bias for each head":
+        return torch.randn(batch, heads, 1, keys, dtype=dtype)
+    allowed = torch.rand(batch, 1, 1, keys) > 0.4
+    allowed[-1] = kind != "a row without any key"
+    return allowed
+
+
+@pytest.mark.parametrize("kernel", ["auto", "flash", "math"])
+@pytest.mark.parametrize("kind", ["none", "padding", "a row without any key", "a bias for each head"])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (6, 1), (3, 3)])
+def test_one_query_over_shared_keys_is_softmax_over_each_heads_own(heads, kv_heads, kind, kernel):
+    for batch, keys, dtype in itertools.product((1, 2), (1, 5, 700), (torch.float32, torch.float64)):
+        q, k, v = one_query(batch, heads, kv_heads, keys, dtype)
+        mask = mask_of(kind, batch, heads, keys, dtype)
+        z = kernels.fused_attention(
+            PassInfo(dtype, kernel=kernel), q, k, v, mask, is_causal=mask is None and keys == 1, scale=0.3, own=True
+        )
+        assert z.shape == q.shape
+        for b, h in itertools.product(range(batch), range(heads)):
+            kv_head = h // (heads // kv_heads)
+            scores = 0.3 * k[b, :, kv_head].double() @ q[b, 0, h].double()
+            if mask is not None:
+                row = mask[b, h if mask.shape[1] > 1 else 0, 0]
+                scores = scores.masked_fill(~row, -torch.inf) if row.dtype is torch.bool else scores + row
+            exact = scores.softmax(0).nan_to_num(0) @ v[b, :, kv_head].double()
+            assert gap(z[b, 0, h], exact) < 8 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("keys", [5, 2000])  # few are all looked at
+@pytest.mark.parametrize("queries", [1, 3])
+def test_what_is_not_finite_is_found_among_the_keys_that_are_not_known(bad, keys, queries):
+    def ran(places: dict[str, tuple[int, ...]], own: bool, known: bool) -> tuple[set[str], int]:
+        torch.manual_seed(0)
+        given = {"q": torch.randn(1, queries, 4, 16), "k": torch.randn(1, keys, 2, 16)}
+        for name, at in places.items():
+            given[name][at] = bad
+        info = PassInfo(torch.float32, past_finite=known)
+        mask = torch.ones(1, 1, queries, keys, dtype=torch.bool)
+        kernels.fused_attention(info, **given, v=given["k"], mask=mask, is_causal=False, scale=0.25, own=own)
+        return info.ran, info.finite
+
+    old, new = {"k": (0, 0, 1, 3)}, {"k": (0, keys - queries, 1, 3)}
+    for own, known in itertools.product((False, True), repeat=2):
+        assert ran({}, own, known) == ({"flash"}, int(own))
+        for bad_at in (new, {"q": (0, queries - 1, 3, 15)}, {"k": (0, keys - 1, 0, 0)}):
+            assert ran(bad_at, own, known) == ({"math"}, 0)
+        if not (own and known):
+            assert ran(old, own, known) == ({"math"}, 0)
+
+
+def test_keys_of_earlier_passes_are_not_added_up_again(monkeypatch):
+    looked_at: list[int] = []
+    is_finite = kernels._is_finite
+    monkeypatch.setattr(kernels, "_is_finite", lambda x: (looked_at.append(x.numel()), is_finite(x))[1])
+    q, k = torch.randn(1, 2, 4, 64), torch.randn(1, 1000, 4, 64)
+    for known, numbers in ((False, k.numel()), (True, 2 * 4 * 64)):
+        info = PassInfo(torch.float32, past_finite=known)
+        kernels.fused_attention(info, q, k, k, None, is_causal=False, scale=0.1, own=True)
+        assert looked_at[-2:] == [q.numel(), numbers]
+
+
+def test_what_was_found_is_not_counted_twice_when_steps_run_again():
+    info = PassInfo(torch.float32, finite=3, past_finite=True)
+    assert (info.again().finite, info.again().past_finite) == (0, True)
+    assert info.finite == 3
 
 
 # --------------------------------------------------------------------------------------------------------- CUDA

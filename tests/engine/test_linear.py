@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from engine.ops import linear as module
-from engine.ops.linear import SMALLEST, backend, linear
+from engine.ops.linear import SMALLEST, SMALLEST_ROW, backend, linear
 
 CPU = torch.device("cpu")
 LARGE = (64, 256, 256)  # rows, d_in, d_out: above SMALLEST
@@ -45,6 +45,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     """Each of the two kernels, taken for products of any size."""
     monkeypatch.setenv("LAYERSTEP_LINEAR", request.param)
     monkeypatch.setattr(module, "SMALLEST", 0)
+    monkeypatch.setattr(module, "SMALLEST_ROW", 0)
     ran: list[str] = []
     onednn, plain = module._onednn, F.linear
     monkeypatch.setattr(module, "_onednn", lambda *a: (ran.append("onednn"), onednn(*a))[1])
@@ -149,7 +150,7 @@ def test_gradients_flow(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("share", "expected"), [(0.5, "onednn"), (0.89, "onednn"), (0.95, "torch"), (1.4, "torch")])
 def test_takes_the_faster(measured: list[float], share: float, expected: str) -> None:
     measured[:] = [share]
-    assert backend(10**7, torch.float32, CPU) == expected
+    assert backend(64, 10**7, torch.float32, CPU) == expected
 
 
 @needs_onednn
@@ -163,10 +164,31 @@ def test_runs_what_the_choice_says(monkeypatch: pytest.MonkeyPatch, measured: li
     assert ran == ["onednn"]
 
 
-def test_small_products_are_never_measured(monkeypatch: pytest.MonkeyPatch, fresh: Path) -> None:
+@needs_onednn
+@pytest.mark.parametrize(
+    ("rows", "d", "expected"),
+    [
+        ((1,), 768, "onednn"), ((1, 1), 768, "onednn"), ((), 768, "onednn"), ((4,), 768, "onednn"),
+        ((1,), 256, "torch"), ((2,), 768, "torch"), ((1, 3), 768, "torch"),
+    ],
+)  # fmt: skip
+def test_one_row_goes_to_onednn_sooner(
+    monkeypatch: pytest.MonkeyPatch, rows: tuple[int, ...], d: int, expected: str
+) -> None:
+    monkeypatch.setenv("LAYERSTEP_LINEAR", "onednn")
+    ran: list[str] = []
+    onednn, plain = module._onednn, F.linear
+    monkeypatch.setattr(module, "_onednn", lambda *a: (ran.append("onednn"), onednn(*a))[1])
+    monkeypatch.setattr(module.F, "linear", lambda *a: (ran.append("torch"), plain(*a))[1])
+    check(torch.randn(*rows, d), torch.randn(d, d), torch.randn(d))
+    assert ran == [expected]
+
+
+@pytest.mark.parametrize("rows", [1, 12])
+def test_small_products_are_never_measured(monkeypatch: pytest.MonkeyPatch, fresh: Path, rows: int) -> None:
     monkeypatch.setattr(module, "_onednn_wins", lambda: pytest.fail("a small product needs no decision"))
-    x, weight = torch.randn(12, 128), torch.randn(384, 128)
-    assert x.numel() * weight.shape[0] < SMALLEST
+    x, weight = torch.randn(rows, 128), torch.randn(384, 128)
+    assert x.numel() * weight.shape[0] < (SMALLEST_ROW if rows == 1 else SMALLEST)
     assert torch.equal(linear(x, weight), F.linear(x, weight))
     assert not fresh.parent.exists()
 
@@ -174,29 +196,29 @@ def test_small_products_are_never_measured(monkeypatch: pytest.MonkeyPatch, fres
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_other_dtypes_and_devices_are_torchs(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
     monkeypatch.setenv("LAYERSTEP_LINEAR", "onednn")
-    assert backend(10**9, dtype, CPU) == "torch"
-    assert backend(10**9, torch.float32, torch.device("meta")) == "torch"
+    assert backend(64, 10**9, dtype, CPU) == "torch"
+    assert backend(64, 10**9, torch.float32, torch.device("meta")) == "torch"
     x, weight = large(device="meta")
     assert linear(x, weight).shape == (LARGE[0], LARGE[2])
 
 
 @needs_onednn
 def test_measured_once_and_remembered(measured: list[float], fresh: Path) -> None:
-    assert backend(10**7, torch.float32, CPU) == "onednn"
+    assert backend(64, 10**7, torch.float32, CPU) == "onednn"
     assert list(json.loads(fresh.read_text()).values()) == [0.5]
     assert [f.name for f in fresh.parent.iterdir()] == ["linear.json"]  # nothing half-written is left
     module._onednn_wins.cache_clear()  # the next process
-    assert backend(10**7, torch.float32, CPU) == "onednn"
+    assert backend(64, 10**7, torch.float32, CPU) == "onednn"
     assert measured == []  # measured once
 
 
 @needs_onednn
 def test_a_decision_does_not_change(measured: list[float], fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert backend(10**7, torch.float32, CPU) == "onednn"
+    assert backend(64, 10**7, torch.float32, CPU) == "onednn"
     measured.append(2.0)
     fresh.unlink()
     monkeypatch.setenv("LAYERSTEP_LINEAR", "torch")
-    assert backend(10**7, torch.float32, CPU) == "onednn"
+    assert backend(64, 10**7, torch.float32, CPU) == "onednn"
     assert measured == [2.0]
 
 
@@ -206,7 +228,7 @@ def test_threads_that_ask_at_once_get_one_answer(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "_measure", lambda: (time.sleep(0.01), next(shares))[1])
     monkeypatch.setattr(module, "_write", lambda *_: None)
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: backend(10**7, torch.float32, CPU), range(64)))
+        answers = list(pool.map(lambda _: backend(64, 10**7, torch.float32, CPU), range(64)))
     assert set(answers) == {"onednn"}
 
 
@@ -214,7 +236,7 @@ def test_threads_that_ask_at_once_get_one_answer(monkeypatch: pytest.MonkeyPatch
 def test_another_machines_entry_is_kept_and_not_used(measured: list[float], fresh: Path) -> None:
     fresh.parent.mkdir()
     fresh.write_text(json.dumps({"torch 1.0, an abacus": 3.0}))
-    assert backend(10**7, torch.float32, CPU) == "onednn"
+    assert backend(64, 10**7, torch.float32, CPU) == "onednn"
     assert sorted(json.loads(fresh.read_text()).values()) == [0.5, 3.0]
 
 
@@ -245,7 +267,7 @@ MACHINE = json.dumps(module._machine())
 def test_a_damaged_file_is_measured_anew(measured: list[float], fresh: Path, content: bytes) -> None:
     fresh.parent.mkdir()
     fresh.write_bytes(content)
-    assert backend(10**7, torch.float32, CPU) == "onednn"
+    assert backend(64, 10**7, torch.float32, CPU) == "onednn"
     assert json.loads(fresh.read_text()) == {module._machine(): 0.5}
 
 
@@ -256,14 +278,14 @@ def test_a_file_that_cannot_be_written_is_no_error(measured: list[float], fresh:
         fresh.parent.write_text("")
     else:
         (fresh / "inner").mkdir(parents=True)
-    assert backend(10**7, torch.float32, CPU) == "onednn"
+    assert backend(64, 10**7, torch.float32, CPU) == "onednn"
     assert not list(fresh.parent.parent.glob("**/.linear*"))
 
 
 def test_without_onednn_it_is_torchs(monkeypatch: pytest.MonkeyPatch, measured: list[float], fresh: Path) -> None:
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     monkeypatch.setenv("LAYERSTEP_LINEAR", "onednn")
-    assert backend(10**7, torch.float32, CPU) == "torch"
+    assert backend(64, 10**7, torch.float32, CPU) == "torch"
     assert measured == [0.5]
     assert not fresh.exists()
 
