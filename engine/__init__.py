@@ -12,7 +12,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from engine.analysis.drift import drift as drift
+    from engine.analysis.kvcache import cache_report as cache_report
+    from engine.analysis.pages import pages as pages
+    from engine.analysis.quantised import quantised as quantised
     from engine.architecture import build_program as build_program
+    from engine.branches import compare as compare
+    from engine.branches import tree as tree
     from engine.checks import Check as Check
     from engine.config import ModelConfig as ModelConfig
     from engine.decoding import branch as branch
@@ -47,13 +53,19 @@ _HOME = {
     "Trace": "traces",
     "build_program": "architecture",
     "branch": "decoding",
+    "cache_report": "analysis.kvcache",
+    "compare": "branches",
     "crop": "decoding",
+    "drift": "analysis.drift",
     "extend": "decoding",
     "generate": "generating",
     "load_model": "model",
     "open_trace": "opening",
+    "pages": "analysis.pages",
     "plan_trace": "recording",
+    "quantised": "analysis.quantised",
     "trace": "recording",
+    "tree": "branches",
 }
 
 _WITHOUT_TORCH = frozenset(["config", "errors", "sites", "text"])

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from engine import tracefile
 from engine.analysis import kvcache
+from engine.analysis.drift import drift
+from engine.analysis.pages import pages
+from engine.analysis.quantised import quantised
 from engine.chat import messages_of
 from engine.checkpoints.lookup import find
 from engine.continuing import Branches
@@ -202,11 +205,23 @@ class Session:
 
     def cache(self, tokens: int | None) -> Json:
         """What the KV cache holds and costs."""
-        return kvcache.report(self.trace, tokens).to_json()
+        return kvcache.cache_report(self.trace, tokens).to_json()
 
     def timing(self, watch: Watch) -> Json:
         """One token more with the cache and without, measured now."""
         return kvcache.time_per_token(self.model, self.trace, watch=watch).to_json()
+
+    def drift(self, watch: Watch) -> Json:
+        """Cached against uncached."""
+        return drift(self.trace, watch).to_json()
+
+    def quantised(self, bits: int, watch: Watch) -> Json:
+        """What if the cache were int8 or int4."""
+        return quantised(self.trace, bits, watch=watch).to_json()
+
+    def pages(self, size: int) -> Json:
+        """The cache in pages, and their waste."""
+        return pages(self.trace, size).to_json()
 
     def models(self) -> Json:
         found = [find(name) for name in sample_folders()]

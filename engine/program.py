@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from math import prod
 from typing import NamedTuple
@@ -109,6 +109,19 @@ class Program:
     def step(self, name: str) -> Step | None:
         """The step that writes a site; None for an input."""
         return self._by_site.get(name)
+
+    def with_ops(self, ops: Mapping[str, Op]) -> Program:
+        """The same program with other ops at some sites, which read and write the same."""
+        steps = (replace(step, op=ops.get(step.site.name, step.op)) for step in self.steps)
+        return replace(self, steps=tuple(steps))
+
+    def reached_from(self, names: Iterable[str]) -> frozenset[str]:
+        """These sites, and all that become different where they do."""
+        reached = set(names)
+        for step in self.steps:
+            if not reached.isdisjoint(step.reads):
+                reached.add(step.site.name)
+        return frozenset(reached)
 
     def path(self) -> tuple[str, ...]:
         """The sites on the path to the logits, in order."""

@@ -149,6 +149,12 @@ class Service:
                 return session.switch(params["branch"]), b""
             case "cache":
                 return session.cache(params.get("tokens")), b""
+            case "drift":
+                return session.drift(watch), b""
+            case "quantised":
+                return session.quantised(params.get("bits", 8), watch), b""
+            case "pages":
+                return session.pages(params.get("size", 16)), b""
             case "timing":
                 return session.timing(watch), b""
             case "shutdown":

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from engine.config import ModelConfig
-from engine.dtypes import ITEMSIZE
+from engine.dtypes import GROUP, ITEMSIZE, SCALE_BYTES, quantised_row_bytes
 from engine.errors import PromptError
 from engine.runtime import available_memory
 from engine.sites import Site
@@ -23,8 +23,6 @@ MOST_TOKENS = 2**31
 """A cache of more positions is not meant."""
 BITS = {name: 8 * size for name, size in ITEMSIZE.items()} | {"float8": 8, "int8": 8, "int4": 4}
 WHAT_IFS = ("float32", "bfloat16", "float8", "int8", "int4")
-GROUP, SCALE_BYTES = 32, 2
-"""Whole numbers are stored in groups of at most so many of a head's row, each with a 16-bit scale, which is counted."""
 
 
 def cache_bytes(
@@ -41,9 +39,8 @@ def cache_bytes(
 
 
 def row_bytes(d_head: int, dtype: str) -> int:
-    """Bytes of one key (or value) of one head: its numbers, and for int8 and int4 the scales of its groups."""
-    groups = -(-d_head // GROUP) if dtype.startswith("int") else 0
-    return -(-d_head * BITS[dtype] // 8) + groups * SCALE_BYTES
+    """Bytes of one key (or value) of one head: its numbers, and for int8 and int4 what their groups need."""
+    return quantised_row_bytes(d_head, BITS[dtype]) if dtype.startswith("int") else d_head * BITS[dtype] // 8
 
 
 def check_tokens(tokens: object) -> int:
@@ -344,8 +341,10 @@ def _kinds(config: ModelConfig) -> list[int]:
 
 def _counted(d_head: int, dtype: str) -> str:
     """What ``row_bytes`` counts, in words."""
-    size = f"{BITS[dtype] // 8} B a number" if BITS[dtype] >= 8 else f"{BITS[dtype]} bits a number"
-    return f"{size}, and a scale of {SCALE_BYTES} B for each {min(GROUP, d_head)}" if dtype.startswith("int") else size
+    if not dtype.startswith("int"):
+        return f"{BITS[dtype] // 8} B a number"
+    each = "a scale" if BITS[dtype] == 8 else "a scale and a minimum"
+    return f"{BITS[dtype]} bits a number, and {each} of {SCALE_BYTES} B for every {min(GROUP, d_head)}"
 
 
 def count(n: int, what: str) -> str:

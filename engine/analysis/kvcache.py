@@ -23,7 +23,7 @@ CACHED_RUNS, UNCACHED_RUNS, LONG_ENOUGH = 7, 3, 2.0
 """How often a token is timed, and the seconds after which it is not timed once more."""
 
 
-def report(trace: Trace, tokens: int | None = None) -> CacheReport | NoCache:
+def cache_report(trace: Trace, tokens: int | None = None) -> CacheReport | NoCache:
     """What the cache of a trace costs after its last pass, measured from its tensors; ``tokens`` is one more length.
 
     A trace that holds no cache (one from a file) is measured by what its last pass attended to.

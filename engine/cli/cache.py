@@ -60,13 +60,13 @@ def command(
             raise click.UsageError("-n and --time run the model; give a PROMPT (- reads it from stdin)")
         report = _planned(context, tokens, options)
     else:
-        from engine.analysis.kvcache import report as reported
+        from engine.analysis.kvcache import cache_report
 
         trace = open_source(context, source, options)
         with Progress() as progress, prompt_interrupts():
             if more is not None:
                 trace = _longer(trace, more, keep_of(options["keep"]), progress)
-            report = reported(trace, tokens)
+            report = cache_report(trace, tokens)
             if timed:
                 timing = _timed(trace, progress)
     if as_json:

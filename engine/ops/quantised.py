@@ -18,7 +18,6 @@ from engine.ops.attention import Append
 from engine.ops.base import PassInfo, Shape, Text, at_least_float32
 
 BITS = (8, 4)
-FLOAT16_BYTES = 2
 
 
 def read_back(x: Float[Tensor, "*rows d_head"], bits: int, group: int) -> Float[Tensor, "*rows d_head"]:
@@ -51,12 +50,6 @@ def _float16(x: Tensor) -> Tensor:
 def _divisor(scale: Tensor) -> Tensor:
     """A scale to divide by: 1 where all numbers of a group are alike."""
     return scale.where(scale != 0, 1)
-
-
-def row_bytes(d_head: int, bits: int, group: int) -> int:
-    """Bytes of a row of d_head numbers: the whole numbers, and a scale (of 4 bits a minimum as well) for each group."""
-    groups = -(-d_head // group)
-    return -(-d_head * bits // 8) + groups * FLOAT16_BYTES * (1 if bits == 8 else 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from engine import extend, load_model, trace
 from engine.analysis.cachecost import cache_bytes, plan_cache
-from engine.analysis.kvcache import report
+from engine.analysis.kvcache import cache_report
 from engine.cli.cache import ADDED, DROPPED, STORED, grid
 from engine.config import LayerKind, Rotary
 
@@ -40,7 +40,7 @@ def cells(text: str, layer: int) -> str:
 def test_json_is_the_engines_report(call: Call, mixed):
     done = call("cache", PROMPT, "--model", mixed, "--json")
     assert (done.code, done.err) == (0, "")
-    told = report(trace(load_model(mixed), PROMPT)).to_json()
+    told = cache_report(trace(load_model(mixed), PROMPT)).to_json()
     assert told.keys() == done.json.keys()
     told.pop("fits")  # others use the machine's memory too
     assert done.json.items() >= told.items()
@@ -50,7 +50,7 @@ def test_json_is_the_engines_report(call: Call, mixed):
 def test_as_text(call: Call, mixed):
     done = call("cache", PROMPT, "--model", mixed)
     assert (done.code, done.err) == (0, "")
-    told = report(trace(load_model(mixed), PROMPT))
+    told = cache_report(trace(load_model(mixed), PROMPT))
     assert told.text in done.out
     assert told.formula_text in done.out
     for words in (
@@ -75,7 +75,7 @@ def test_of_a_saved_trace(call: Call, mixed, tmp_path):
     t.save(file)
     done = call("cache", file, "--json")
     assert (done.code, done.err) == (0, "")
-    assert done.json["bytes"] == report(t).bytes
+    assert done.json["bytes"] == cache_report(t).bytes
     assert [row["new"] for row in done.json["growth"]] == [p.length for p in t.passes]
     shown = call("cache", file).out
     assert ADDED in shown

@@ -23,7 +23,7 @@ from tiny import (
 
 from engine import Trace, extend, open_trace, trace
 from engine.analysis.cachecost import CacheReport, NoCache, cache_bytes, check_tokens, held, plan_cache, row_bytes
-from engine.analysis.kvcache import Timing, report, time_per_token
+from engine.analysis.kvcache import Timing, cache_report, time_per_token
 from engine.checkpoints.lookup import read_config
 from engine.errors import Cancelled, ConfigError, MemoryLimitError, PromptError
 from engine.ops.attention import per_query_head
@@ -148,7 +148,7 @@ def test_what_is_held_is_what_the_next_token_sees(config, tokens, itemsize):
 
 
 def assert_measured(t: Trace) -> CacheReport:
-    told = report(t)
+    told = cache_report(t)
     assert told.bytes == told.formula
     assert all(layer.bytes == layer.formula <= layer.allocated for layer in told.layers)
     assert told.allocated >= told.bytes
@@ -178,9 +178,9 @@ def test_one_more_token_adds_what_was_said():
         model = random_model(tiny_config(**traits), dtype=torch.float32)
         t = trace(model, [1])
         for _ in range(5):
-            before = report(t)
+            before = cache_report(t)
             t = extend(model, t, [2])
-            assert report(t).bytes == before.bytes + before.next_token, name
+            assert cache_report(t).bytes == before.bytes + before.next_token, name
 
 
 def test_a_batch_and_what_it_is_padded_with():
@@ -199,7 +199,7 @@ def test_a_saved_trace_tells_the_same(name, tmp_path):
     model = random_model(tiny_config(**KINDS[name]), dtype=torch.float32)
     t = extend(model, trace(model, random_ids(model.config, 6)), [1])
     t.save(tmp_path / "t")
-    recorded, opened = report(t), report(open_trace(tmp_path / "t"))
+    recorded, opened = cache_report(t), cache_report(open_trace(tmp_path / "t"))
     assert [replace(layer, allocated=0) for layer in opened.layers] == [
         replace(layer, allocated=0) for layer in recorded.layers
     ]
@@ -264,7 +264,7 @@ def test_transformers_holds_as_many_bytes(model_type, fields):
         with torch.no_grad():
             past = model(input_ids=torch.tensor([ids]), past_key_values=past, use_cache=True).past_key_values
         done += n
-        told = report(t)
+        told = cache_report(t)
         by_layer = [layer.keys.nbytes + layer.values.nbytes for layer in past.layers]
         assert [layer.bytes for layer in told.layers] == by_layer
         assert told.bytes == cache_bytes(config, done, 4) == sum(by_layer)
@@ -275,7 +275,7 @@ def test_transformers_holds_a_source_of_as_many_bytes():
                            decoder_start_token_id=0)  # fmt: skip
     with torch.no_grad():
         past = model(input_ids=torch.tensor([[3] * 7]), decoder_input_ids=torch.tensor([[0, 1, 2]])).past_key_values
-    told = report(trace(random_model(config, dtype=torch.float32), [3] * 7, target=[1, 2]))
+    told = cache_report(trace(random_model(config, dtype=torch.float32), [3] * 7, target=[1, 2]))
     own, cross = (
         [layer.keys.nbytes + layer.values.nbytes for layer in half.layers]
         for half in (past.self_attention_cache, past.cross_attention_cache)
@@ -289,19 +289,19 @@ def test_transformers_holds_a_source_of_as_many_bytes():
 
 @given(config=configs(causal=True), n=st.integers(1, 6))
 def test_another_number_of_kv_heads_costs_what_such_a_model_holds(config, n):
-    told = report(trace(random_model(config, dtype=torch.float32), random_ids(config, n)))
+    told = cache_report(trace(random_model(config, dtype=torch.float32), random_ids(config, n)))
     rows = told.as_kinds()
     assert [row["kv_heads"] for row in rows if row["this"]] == [config.kv_heads]
     for row in rows:
         other = replace(config, n_kv_heads=row["kv_heads"])
-        again = report(trace(random_model(other, dtype=torch.float32), random_ids(other, n)))
+        again = cache_report(trace(random_model(other, dtype=torch.float32), random_ids(other, n)))
         assert (row["bytes"], row["per_token"]) == (again.bytes, again.per_token)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
 def test_another_dtype_costs_what_it_takes(dtype):
-    told = report(traced(GEMMA, dtype=torch.float32))
-    row = next(r for r in report(traced(GEMMA, dtype=dtype)).as_dtypes() if r["this"])
+    told = cache_report(traced(GEMMA, dtype=torch.float32))
+    row = next(r for r in cache_report(traced(GEMMA, dtype=dtype)).as_dtypes() if r["this"])
     assert (row["name"], row["bytes"]) == (str(dtype).removeprefix("torch."), told.bytes * dtype.itemsize // 4)
     assert [r["name"] for r in told.as_dtypes()] == ["float32", "bfloat16", "float8", "int8", "int4"]
 
@@ -312,7 +312,7 @@ def test_whole_numbers_count_their_scales(d_head):
     scales = torch.empty(groups, dtype=torch.float16).nbytes
     assert row_bytes(d_head, "int8") == torch.empty(d_head, dtype=torch.int8).nbytes + scales
     packed = torch.nn.functional.pad(torch.arange(d_head) % 16, (0, d_head % 2)).view(-1, 2)  # two to a byte
-    assert row_bytes(d_head, "int4") == (packed[:, 0] * 16 + packed[:, 1]).to(torch.uint8).nbytes + scales
+    assert row_bytes(d_head, "int4") == (packed[:, 0] * 16 + packed[:, 1]).to(torch.uint8).nbytes + 2 * scales  # and minima
     assert row_bytes(d_head, "float8") == torch.empty(d_head, dtype=torch.float8_e4m3fn).nbytes
     told = {row["name"]: row["counted"] for row in cost_of(tiny_config(d_head=d_head)).as_dtypes()}
     assert told["int4"] == f"4 bits a number, and a scale of 2 B for each {min(d_head, 32)}"
@@ -334,7 +334,7 @@ def test_lengths_go_up_to_the_context_and_beyond():
     assert rows[1]["bytes"] == 72 * MIB
     lengths = [row["tokens"] for row in cost_of(published("Llama-3.1-8B"), 4096).at_lengths()]
     assert lengths == [1024, 4096, 16_384, 65_536, 131_072, 262_144]
-    asked = report(traced(MODERN), tokens=77).at_lengths()
+    asked = cache_report(traced(MODERN), tokens=77).at_lengths()
     assert [row["tokens"] for row in asked] == [9, 64, 77, 1024, 4096]
 
 
@@ -383,7 +383,7 @@ def test_a_source_takes_its_part_first():
 def test_free_memory_is_the_devices(monkeypatch):
     for module in ("cachecost", "kvcache"):
         monkeypatch.setattr(f"engine.analysis.{module}.available_memory", lambda device: {"cpu": 12_345}[str(device)])
-    assert report(traced(MODERN)).fits()["memory"] == 12_345
+    assert cache_report(traced(MODERN)).fits()["memory"] == 12_345
     assert cost_of(tiny_config()).fits()["memory"] == 12_345
 
 
@@ -391,7 +391,7 @@ def test_free_memory_is_the_devices(monkeypatch):
 
 
 def test_the_report_as_json():
-    data = report(traced(GEMMA)).to_json()
+    data = cache_report(traced(GEMMA)).to_json()
     assert {key: data[key] for key in ("dtype", "itemsize", "device", "tokens", "stored", "bytes", "formula")} == {
         "dtype": "float32", "itemsize": 4, "device": "cpu", "tokens": 9, "stored": 2 + 9, "bytes": 1056,
         "formula": 1056,
@@ -415,7 +415,7 @@ def test_nothing_is_measured_where_nothing_ran():
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name not in CAUSAL])
 def test_an_encoder_has_none(name):
     t = traced(ARCHITECTURES[name])
-    for told in (report(t), plan_cache(t.config, 9, "float32")):
+    for told in (cache_report(t), plan_cache(t.config, 9, "float32")):
         assert isinstance(told, NoCache)
         assert told.to_json() == {"none": True, "text": told.text}
         assert "tiny looks both ways" in told.text
@@ -435,7 +435,7 @@ def test_numbers_of_tokens_that_no_cache_has(tokens):
 def test_no_tokens_take_nothing():
     told = cost_of(tiny_config(**GEMMA), 0)
     assert (told.formula, told.stored, told.growth()) == (0, 0, [])
-    assert report(traced(MODERN), tokens=0).at_lengths()[0] == {
+    assert cache_report(traced(MODERN), tokens=0).at_lengths()[0] == {
         "tokens": 0, "bytes": 0, "beyond": False, "this": False,
     }  # fmt: skip
 

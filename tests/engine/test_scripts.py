@@ -24,8 +24,8 @@ def output(capsys, script: str, *args: str) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_there_are_four():
-    assert SCRIPTS == ["attention_of_a_head", "compare_models", "logit_lens", "single_head"]
+def test_there_are_five():
+    assert SCRIPTS == ["attention_of_a_head", "cache_as_it_grows", "compare_models", "logit_lens", "single_head"]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
