@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.errors import PromptError
 from engine.ops.base import at_least_float32
@@ -44,8 +44,8 @@ def tree(traces: Sequence[Trace]) -> tuple[Branch, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two traces of one program: from which position on their tokens differ, and for each site of the path the largest
-    difference over the positions that they share and over those that both have beyond."""
+    """Two traces of one architecture: from which position on their tokens differ, and for each site of the path the
+    largest difference over the positions that they share and over those that both have beyond."""
 
     parts_at: int
     shared: dict[str, float]
@@ -53,8 +53,8 @@ class Comparison:
 
 
 def compare(a: Trace, b: Trace) -> Comparison:
-    """Two continuations site by site, over positions. Raises PromptError where they are not of one program."""
-    if a.program is not b.program:
+    """Two continuations site by site, over positions. Raises PromptError where they are not of one architecture."""
+    if replace(a.config, name="") != replace(b.config, name=""):
         raise PromptError(f"{a.config.name} and {b.config.name} are two architectures; compare traces of one")
     pos, both = _common(a, b), min(a.length, b.length)
     shared, beyond = {}, {}

@@ -115,11 +115,13 @@ class KVCache:
 class Appending:
     """A pass that puts its new rows into a cache: called by the op that appends.
 
-    ``past`` is what the pass is given. After it ``held`` holds, by the same names, what it attended to.
+    ``past`` is what the pass is given. After it ``held`` holds, by the same names, what it attended to. New buffers get
+    ``room`` as in `Held.append`; where a layer has a window (``windows``, by name), never more than it is wide.
     """
 
     before: Mapping[str, Held]
     room: int | None = None
+    windows: Mapping[str, int] = field(default_factory=dict)
     past: dict[str, Tensor] = field(init=False)
     held: dict[str, Held] = field(init=False, default_factory=dict)
     _names: dict[int, str] = field(init=False)
@@ -132,5 +134,6 @@ class Appending:
         self, past: Shaped[Tensor, "batch past *rest"], new: Shaped[Tensor, "batch n *rest"]
     ) -> Shaped[Tensor, "batch past+n *rest"]:
         name = self._names[id(past)]
-        held = self.held[name] = self.before[name].append(new, self.room)
+        room = self.room if self.room is None else min(self.room, self.windows.get(name, self.room))
+        held = self.held[name] = self.before[name].append(new, room)
         return held.rows

@@ -32,12 +32,16 @@ class Branches:
         return self.traces[self.current]
 
     def generate(self, model: Model, params: Mapping[str, Any], watch: Watch) -> Json:
-        """``n`` tokens more, each run as a pass. What was done stays where it is cancelled or fails."""
+        """``n`` tokens more, each run as a pass; 0 only checks that it could be done.
+
+        What was done stays where it is cancelled or fails.
+        """
         n = params.get("n", 1)
-        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST_AT_ONCE:
-            raise PromptError(f"n must be 1…{MOST_AT_ONCE:,} tokens at a time")
+        if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= MOST_AT_ONCE:
+            raise PromptError(f"n must be 0…{MOST_AT_ONCE:,} tokens at a time")
         sampling = Sampling(**{key: params[key] for key in SAMPLING if params.get(key) is not None})
-        options = (sampling, tuple(params.get("stop") or ()))
+        stop = params.get("stop") or ()
+        options = (sampling, tuple(stop) if isinstance(stop, list) else stop)
         if self._run is None or self._run.options != options or self._run.trace is not self.trace:
             self._run = _Run(model, self.trace, options)
         run, stopped = self._run, ""
@@ -62,8 +66,9 @@ class Branches:
 
     def crop(self, model: Model, n: int, watch: Watch) -> Json:
         """Back to the first ``n`` positions; what they were the beginning of stays as a branch."""
+        cropped = crop(model, self.trace, n, watch=watch)
         known = [one for i, one in enumerate(self.traces) if i != self.current]
-        return self._take(crop(model, self.trace, n, watch=watch), replaces=any(_begins(self.trace, o) for o in known))
+        return self._take(cropped, replaces=cropped is self.trace or any(_begins(self.trace, o) for o in known))
 
     def switch(self, to: int) -> Json:
         if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < len(self.traces):

@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
+from numbers import Integral
 
 from jaxtyping import Float
 from torch import Tensor
 
 from engine.cache import Appending, Held, KVCache
+from engine.config import Rotary
 from engine.errors import PromptError
 from engine.model import Model
 from engine.ops.base import PassInfo
@@ -20,7 +23,7 @@ from engine.prompts import bare_token, check_length, has_encoder, more_ids
 from engine.recording import NEVER_REFUSED, SOURCE, first_pass, held_after, last_position, numbers
 from engine.runner import Prepared, prepare
 from engine.runtime import Watch, available_memory
-from engine.text import Token, display
+from engine.text import Token, display, grouped
 from engine.told import SCALINGS
 from engine.traces import Pass, Trace, fingerprint
 
@@ -47,11 +50,13 @@ class Decoder:
         self._cache = before.cache or before.held(len(before.passes))
         self._keys = Held.of(last.given[KEYS])
         self._next = int(last.given[KEYS].max()) + 1 if not last.info.dense else before.length
-        self._always = {name: before.site(name, 0) for name in program.handed_on}
+        self._always = before.sites(program.handed_on, 0)
         if has_encoder(model):
             self._always |= {name: before.passes[0].given[name] for name in SOURCE}
         self._kept = tuple(name for name in kept_sites(program, keep) if name not in program.once)
         self._turning = tuple(model.config.rotaries())
+        sites = map(program.site, program.caches)
+        self._windows = {site.name: site.window for site in sites if site.window is not None}
         self._prepared: Prepared | None = None
         self._made: dict[str, Tensor] = {}
 
@@ -78,7 +83,7 @@ class Decoder:
         places = list(range(self._next, self._next + n))
         info = self._info(places[-1] + 1)
         keys = self._keys.append(numbers(self.model, [places]), self._room)
-        appending = Appending(self._cache.held, self._room)
+        appending = Appending(self._cache.held, self._room, self._windows)
         given = {"tokens": numbers(self.model, [list(ids)]), "positions": keys.rows[:, start:], KEYS: keys.rows}
         began = time.perf_counter()
         made = self._run(given | self._always, appending, info, watch)
@@ -95,20 +100,10 @@ class Decoder:
     def _info(self, extent: int) -> PassInfo:
         last = self.passes[-1].info
         extents = tuple(max(extent, earlier) for earlier in last.extents)
-        for said in self._other_angles(last.extents, extents):
+        for said in _other_angles(self.model.name, self._turning, last.extents, extents):
             self._say(said)
         finite = 2 * last.finite == len(self.model.program.caches)  # keys and values: two caches a layer
         return PassInfo(last.dtype, last.dense, last.kernel, extents=extents, start=self.length, past_finite=finite)
-
-    def _other_angles(self, earlier: Sequence[int], extents: Sequence[int]) -> Iterator[str]:
-        """Say that keys in the cache were turned by other angles than a pass as long as this would turn them by."""
-        for rotary in self._turning:
-            if any(regime(rotary, a) != regime(rotary, b) for a, b in zip(earlier, extents, strict=True)):
-                yield (
-                    f"{self.model.name} turns by other angles beyond {rotary.original_n_ctx} positions "
-                    f"({SCALINGS[rotary.scaling]}), and the keys in the cache were turned before: one full pass would "
-                    "differ"
-                )
 
     def _run(
         self, given: dict[str, Tensor], appending: Appending, info: PassInfo, watch: Watch | None
@@ -189,7 +184,7 @@ def more_tokens(model: Model, before: Trace, ids: Sequence[int]) -> tuple[tuple[
     if model.tokenizer is None:
         return (*before.tokens[0], *map(bare_token, ids)), before.prompt
     whole = tuple(model.tokenizer.extend(before.tokens[0], ids))
-    return whole, model.tokenizer.decode(token.id for token in whole)
+    return whole, _text(model, before, whole)
 
 
 def check_goes_on(model: Model, before: Trace) -> None:
@@ -239,19 +234,20 @@ def crop(model: Model, trace: Trace, n: int, *, watch: Watch | None = None) -> T
     every bit is what a fresh run gives. Raises PromptError where there are not so many.
     """
     check_goes_on(model, trace)
-    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= trace.length:
+    if isinstance(n, bool) or not isinstance(n, Integral) or not 1 <= n <= trace.length:
         raise PromptError(f"the trace has {trace.length} tokens; keep 1…{trace.length} of them, and not {n!r}")
     if n == trace.length:
         return trace
     whole = [p for p in trace.passes if p.start + p.length <= n]
     cut = trace.passes[len(whole)]
-    keep = list(cut.kept)
-    tokens = trace.tokens[0][:n]
+    keep, all_said = list(cut.kept), _said_of(model, trace.passes)
+    notices = *(notice for notice in trace.notices if notice not in all_said), *_said_of(model, whole)
+    tokens = grouped(trace.tokens[0][:n])
     if not whole:
         source = [list(row) for row in trace.source_tokens]
         positions = None if cut.info.dense else cut.given["positions"][0, :n].tolist()
         return first_pass(
-            model, [list(tokens)], source or [list(tokens)], _text(model, tokens), trace.notices, keep,
+            model, [tokens], source or [tokens], _text(model, trace, tokens), notices, keep,
             cut.info.kernel, positions if not source else None, watch=watch,
         )  # fmt: skip
     short = Trace(
@@ -259,14 +255,16 @@ def crop(model: Model, trace: Trace, n: int, *, watch: Watch | None = None) -> T
         model.program,
         model.weights,
         tuple(whole),
-        (trace.tokens[0][: cut.start],),
-        prompt=_text(model, trace.tokens[0][: cut.start]),
+        (tuple(grouped(tokens[: cut.start])),),
+        prompt=_text(model, trace, tokens[: cut.start]),
         label_of=model.tokenizer.label if model.tokenizer else None,
-        notices=trace.notices,
+        notices=tuple(dict.fromkeys(notices)),
         source=model.source,
         source_tokens=trace.source_tokens,
         cache=trace.held(len(whole)),
     )
+    for name, tensor in trace.sites(model.program.handed_on, 0).items():
+        short.remember(name, 0, tensor)
     if n == cut.start:
         return short
     decoder = Decoder(model, short, keep=keep)
@@ -279,10 +277,36 @@ def branch(model: Model, trace: Trace, pos: int, token: int, *, watch: Watch | N
 
     What lies before is shared with the trace. Raises PromptError where the position or the token is not there.
     """
-    if isinstance(pos, bool) or not isinstance(pos, int) or not 1 <= pos <= trace.length:
+    if isinstance(pos, bool) or not isinstance(pos, Integral) or not 1 <= pos <= trace.length:
         raise PromptError(f"a branch begins at position 1…{trace.length} of this trace, and not at {pos!r}")
     return extend(model, crop(model, trace, pos, watch=watch), [token], watch=watch)
 
 
-def _text(model: Model, tokens: Sequence[Token]) -> str:
-    return model.tokenizer.decode(token.id for token in tokens) if model.tokenizer else ""
+def _text(model: Model, trace: Trace, tokens: Sequence[Token]) -> str:
+    """The prompt as text; an encoder-decoder's is its source, whatever the decoder has written."""
+    if trace.source_tokens or model.tokenizer is None:
+        return trace.prompt
+    return model.tokenizer.decode(token.id for token in tokens)
+
+
+def _other_angles(
+    name: str, turning: Sequence[Rotary], earlier: Sequence[int], extents: Sequence[int]
+) -> Iterator[str]:
+    """Say that keys in the cache were turned by other angles than a pass as long as this would turn them by."""
+    for rotary in turning:
+        if any(regime(rotary, a) != regime(rotary, b) for a, b in zip(earlier, extents, strict=True)):
+            yield (
+                f"{name} turns by other angles beyond {rotary.original_n_ctx} positions "
+                f"({SCALINGS[rotary.scaling]}), and the keys in the cache were turned before: one full pass would "
+                "differ"
+            )
+
+
+def _said_of(model: Model, passes: Sequence[Pass]) -> list[str]:
+    """What there was to say of passes like these."""
+    config = model.config
+    said = [line for p in passes if p.start <= config.n_ctx for line in check_length(config, p.start + p.length)]
+    turning = tuple(config.rotaries())
+    for before, after in pairwise(passes):
+        said += _other_angles(model.name, turning, before.info.extents, after.info.extents)
+    return said

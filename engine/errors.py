@@ -46,6 +46,10 @@ class KernelError(LayerstepError):
     """A forced attention kernel that cannot run here, with the reason."""
 
 
+class CompileError(LayerstepError):
+    """A step that cannot be compiled on this machine, with the reason."""
+
+
 class Cancelled(LayerstepError):
     """A run that the user stopped."""
 
@@ -59,5 +63,6 @@ class NotKeptError(LayerstepError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is one of the ways in which memory runs out, torch's on the host among them."""
-    return type(error).__name__ in ("MemoryError", "OutOfMemoryError") or "allocate memory" in str(error)
+    """Whether an error is one of the ways in which memory runs out, torch's on the host (of Windows too) among them."""
+    said = ("allocate memory", "not enough memory")
+    return type(error).__name__ in ("MemoryError", "OutOfMemoryError") or any(words in str(error) for words in said)

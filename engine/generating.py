@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Literal
 
 import torch
@@ -88,7 +89,8 @@ def generate(
     rounding. The other options are those of `trace`. Raises PromptError (for an encoder too), SamplingError and
     CompileError at once, and what a pass raises where it does.
     """
-    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or not 1 <= max_new_tokens <= MAX_NEW:
+    whole = isinstance(max_new_tokens, Integral) and not isinstance(max_new_tokens, bool)
+    if not whole or not 1 <= max_new_tokens <= MAX_NEW:
         raise PromptError(f"max_new_tokens must be 1…{MAX_NEW:,}, but is {display(repr(max_new_tokens))[:40]}")
     if model.config.predicts != "next token":
         raise PromptError(f"{model.name} does not predict the next token, so it cannot generate; take a decoder")

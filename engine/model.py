@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ class Model:
     """Config, program, weights and tokenizer on one device; nothing in it changes after loading.
 
     ``report`` says what loading did that is worth knowing: casts, ties, tensors that were ignored; it gives lines.
+    ``compiled`` are the steps that were compiled for it (`engine.compiled`), by what they depend on.
     """
 
     config: ModelConfig
@@ -39,6 +41,7 @@ class Model:
     dtype: torch.dtype
     source: str = ""
     report: LoadReport = field(default_factory=LoadReport)
+    compiled: dict[object, Any] = field(default_factory=dict, init=False)
 
     @property
     def name(self) -> str:

@@ -114,7 +114,8 @@ def first_pass(
         raise PromptError(f"max_memory must be a number of bytes, but is {display(repr(max_memory))[:80]}")
     src = len(source[0]) if has_encoder(model) else 0
     notices = list(dict.fromkeys((*notices, *check_length(c, max(len(rows[0]), src)))))
-    more = [*program.caches.values(), *(["logits"] if program.step("logits") else [])] if goes_on else []
+    read_later = [name for name in ("logits", *program.handed_on) if program.step(name)] if goes_on else []
+    more = [*program.caches.values(), *read_later] if goes_on else []
     kept = kept_sites(program, keep)
     held = [*kept, *more] if more else keep
     wanted = _affordable(model, len(rows), len(rows[0]), src, held, max_memory).wanted
@@ -142,8 +143,8 @@ def first_pass(
         source_tokens=tuple(map(tuple, source)) if has_encoder(model) else (),
         cache=held_after(model, made, {}, len(rows[0])) if goes_on else None,
     )
-    if "logits" in more:
-        begun.remember("logits", 0, made["logits"])
+    for name in read_later:
+        begun.remember(name, 0, made[name])
     return begun
 
 

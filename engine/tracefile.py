@@ -19,6 +19,7 @@ Nor can these be added around it: it lays out a file and writes it in one call, 
 
 from engine.traceformat import MAX_HEADER_BYTES as MAX_HEADER_BYTES
 from engine.traceformat import VERSION as VERSION
+from engine.traceformat import Rows as Rows
 from engine.traceformat import expect as expect
 from engine.tracereader import Tensors as Tensors
 from engine.tracereader import read as read

@@ -16,13 +16,18 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from engine.errors import TraceFileError
 from engine.text import display
 
-VERSION: Final = 2
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+VERSION: Final = 3
 MAX_HEADER_BYTES: Final = 100_000_000
 """No safetensors reader opens a file whose header is longer."""
 
@@ -46,6 +51,32 @@ SUMS_AT: Final = CHECKSUM_AT + 8 + len(b'\\",\\"sums\\":\\"')
 NO_SUM: Final = "00000000"
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Tensors to be stored as one, joined along an axis; that is done when they are written."""
+
+    parts: tuple[Tensor, ...]
+    axis: int
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.parts[0].dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        size = sum(part.shape[self.axis] for part in self.parts)
+        return tuple(size if i == self.axis else n for i, n in enumerate(self.parts[0].shape))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts)
+
+    def joined(self) -> Tensor:
+        import torch
+
+        return torch.cat(self.parts, self.axis)
 
 
 class Stored(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -171,6 +171,15 @@ class Trace:
         source = self._source(name, at)
         return source if source is not None else self._derive(name, at)
 
+    def sites(self, names: Iterable[str], at: int) -> dict[str, Tensor]:
+        """Whole tensors of one pass; those that are not there are derived in one go, and nothing holds them here."""
+        found = {name: self._source(name, at) for name in names}
+        there = {name: tensor for name, tensor in found.items() if tensor is not None}
+        missing = tuple(name for name in found if name not in there)
+        if self.weights is None or not missing:
+            return there | {name: self.site(name, at) for name in missing}
+        return there | self._run_again(missing, at)
+
     def kept(self, name: str, at: int) -> bool:
         """Whether a tensor of a pass is there without running anything."""
         p = self._pass(0 if name in self.program.once else at)
@@ -328,21 +337,33 @@ class Trace:
         return rows.narrow(1, rows.shape[1] - held, held)
 
     def _derive(self, name: str, at: int) -> Tensor:
-        p = self._pass(at)
         if self.weights is None and name not in self._derivable(at):
             raise NotKeptError(
                 f"{name} was not kept, and deriving it needs the weights; open this trace with its model, "
                 f"or record it with {name} in keep as well (--keep all,{name})"
             )
         self._refuse_if_huge(name, self.shape(name, at))
-        known = {*p.given, *p.kept, *(n for n, of in self._derived if of == at)}
-        known |= {site.name for site in self.program.inputs} | (self.program.once if at else frozenset())
-        schedule = self.program.schedule((name,), known)
-        needed = dict.fromkeys(read for step, _ in schedule for read in step.reads if read in known)
-        given = {read: _placed(self.site(read, at)) for read in needed}
-        tensor = run(self.program, self.weights or {}, given, (name,), p.info.again())[name]
+        tensor = self._run_again((name,), at)[name]
         self.remember(name, at, tensor)
         return tensor
+
+    def _run_again(self, names: tuple[str, ...], at: int) -> dict[str, Tensor]:
+        p = self._pass(at)
+        known = {*p.given, *p.kept, *(n for n, of in self._derived if of == at)}
+        known |= {site.name for site in self.program.inputs} | (self.program.once if at else frozenset())
+        schedule = self.program.schedule(names, known)
+        needed = dict.fromkeys(read for step, _ in schedule for read in step.reads if read in known)
+        given = {read: self._as_run(read, at) for read in needed}
+        return run(self.program, self.weights or {}, given, names, p.info.again())
+
+    def _as_run(self, name: str, at: int) -> Tensor:
+        """A tensor with its memory laid out as in a run: a file has it otherwise, and a product's last bits know it."""
+        tensor, start = self.site(name, at), self._pass(at).start
+        held = self.program.site(name).held(start)
+        if held and name in self.program.caches.values():
+            past, new = tensor.split((held, tensor.shape[1] - held), dim=1)
+            return Held.of(past, start - held).append(new).rows
+        return _placed(tensor)
 
     def _derivable(self, at: int) -> set[str]:
         """What can be had of a pass without weights."""

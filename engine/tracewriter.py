@@ -29,6 +29,7 @@ from engine.traceformat import (
     NO_SUM,
     SUMS_AT,
     VERSION,
+    Rows,
     Stored,
     check_ordinary,
     check_path,
@@ -46,11 +47,12 @@ _PIECE: Final = 4 * 1024 * 1024  # as much as a cache still holds when it is wri
 _EARLY: Final = 8 * 1024 * 1024
 
 
-def write(path: Path, header: Mapping[str, Any], tensors: Mapping[str, Tensor], *, force: bool = False) -> int:
+def write(path: Path, header: Mapping[str, Any], tensors: Mapping[str, Tensor | Rows], *, force: bool = False) -> int:
     """Write header and tensors to one file, whole or not at all; the file's size in bytes.
 
     ``header`` is a JSON object, without NaN and infinities. Tensors that are the same view of the same memory are
-    stored once. An existing file is replaced only with ``force``. Raises TraceFileError.
+    stored once, and so are `Rows` of the same views. An existing file is replaced only with ``force``. Raises
+    TraceFileError.
     """
     with _said(path):
         target, mode = _target(path, force)
@@ -95,16 +97,16 @@ def _target(path: Path, force: bool) -> tuple[Path, int | None]:
     return target, stat.S_IMODE(mode)
 
 
-def _shared(path: Path, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _shared(path: Path, tensors: Mapping[str, Tensor | Rows]) -> tuple[dict[str, Tensor | Rows], dict[str, str]]:
     """The tensors to store, and the further names of those that are one view of one memory."""
-    stored: dict[str, Tensor] = {}  # holds every tensor, so that no address is used for a second one meanwhile
+    stored: dict[str, Tensor | Rows] = {}  # holds every tensor, so that no address is used for a second one meanwhile
     aliases: dict[str, str] = {}
     seen: dict[object, str] = {}
     for name, tensor in tensors.items():
-        _check_storable(path, name, tensor)
-        strides = [step for step, length in zip(tensor.stride(), tensor.shape, strict=True) if length != 1]
-        view = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.is_neg(), tuple(tensor.shape), *strides)
-        first = seen.setdefault(view, name) if tensor.numel() else name
+        parts = tensor.parts if isinstance(tensor, Rows) else (tensor,)
+        if why := next(filter(None, (_unstorable(name, part) for part in parts)), ""):
+            raise TraceFileError(f"{shown(path)} cannot be written: tensor {shown_name(name)} {why}")
+        first = seen.setdefault(tuple(map(_view, parts)), name) if tensor.nbytes else name
         if first == name:
             stored[name] = tensor
         else:
@@ -112,22 +114,29 @@ def _shared(path: Path, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor
     return stored, aliases
 
 
-def _check_storable(path: Path, name: str, tensor: Tensor) -> None:
+def _view(tensor: Tensor) -> object:
+    """Tells what a tensor looks at."""
+    strides = [step for step, length in zip(tensor.stride(), tensor.shape, strict=True) if length != 1]
+    return (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.is_neg(), tuple(tensor.shape), *strides)
+
+
+def _unstorable(name: str, tensor: Tensor) -> str:
+    """Why a tensor cannot be stored, and what to do; empty where it can."""
     import torch
 
-    where = f"{shown(path)} cannot be written: tensor {shown_name(name)}"
     if name == "__metadata__" or _SURROGATE.search(name):
-        raise TraceFileError(f"{where} has a name that safetensors cannot hold; give it another")
+        return "has a name that safetensors cannot hold; give it another"
     if tensor.layout is not torch.strided or tensor.is_meta:
-        raise TraceFileError(f"{where} is {'without data' if tensor.is_meta else 'sparse'}; make it dense")
+        return f"is {'without data' if tensor.is_meta else 'sparse'}; make it dense"
     if dtype_name(tensor.dtype) not in _CODE:
-        raise TraceFileError(f"{where} is {dtype_name(tensor.dtype)}; cast it to one of {', '.join(_CODE)}")
+        return f"is {dtype_name(tensor.dtype)}; cast it to one of {', '.join(_CODE)}"
     if tensor.ndim > MAX_AXES:
-        raise TraceFileError(f"{where} has {tensor.ndim} axes; at most {MAX_AXES} can be stored")
+        return f"has {tensor.ndim} axes; at most {MAX_AXES} can be stored"
+    return ""
 
 
 def _laid_out(
-    path: Path, header: Mapping[str, Any], stored: Mapping[str, Tensor], aliases: Mapping[str, str]
+    path: Path, header: Mapping[str, Any], stored: Mapping[str, Tensor | Rows], aliases: Mapping[str, str]
 ) -> tuple[bytearray, dict[str, Stored]]:
     """All that comes before the data, its checksums still zeros, and the place of every tensor in order."""
     plan: dict[str, Stored] = {}
@@ -159,11 +168,12 @@ def _laid_out(
     return bytearray(length.to_bytes(8, "little") + outer.ljust(length)), plan
 
 
-def _bytes_of(tensor: Tensor) -> memoryview:
+def _bytes_of(tensor: Tensor | Rows) -> memoryview:
     """A tensor's elements in order as bytes in host memory: its own where they lie so, else a copy."""
     import torch
 
-    host = tensor.detach().resolve_neg().cpu().contiguous()
+    whole = tensor.joined() if isinstance(tensor, Rows) else tensor
+    host = whole.detach().resolve_neg().cpu().contiguous()
     flat = host.as_strided((host.numel(),), (1,))  # an axis of length 1 may have any stride until here
     return flat.view(torch.uint8).numpy().data
 

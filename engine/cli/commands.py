@@ -12,6 +12,7 @@ from engine.cli.walk import command as walk
 COMMANDS = {
     "open": "Open a saved trace in the app.",
     "trace": "Record a prompt and save the trace.",
+    "generate": "Print how a text goes on, token by token.",
     "show": "Print a tensor, a row, a cell, or an overview.",
     "plan": "Print bytes and FLOPs of a run, before running it.",
     "cache": "Print what the KV cache holds, and what it costs.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,7 @@ def open_source(context: click.Context, source: str | None, options: dict[str, A
     """The trace in a file, or of a prompt (None and - are stdin); what the user should know is said on stderr."""
     if source is None or source == "-" or not is_file(source):
         return record(source, **options)
-    for name in ONLY_FOR_PROMPTS:
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name.replace('_', '-')} is for a PROMPT; what is in FILE was recorded already")
+    refuse_for_file(context, ONLY_FOR_PROMPTS)
     load_torch()
     from engine import open_trace
     from engine.checkpoints.lookup import find
@@ -42,6 +41,13 @@ def open_source(context: click.Context, source: str | None, options: dict[str, A
     trace = open_trace(Path(source), options["model"], allow_pickle=options["allow_pickle"])
     say_notices(*trace.notices)
     return trace
+
+
+def refuse_for_file(context: click.Context, names: Iterable[str]) -> None:
+    """Refuse options of a run where a FILE is named."""
+    for name in names:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} is for a PROMPT; what is in FILE was recorded already")
 
 
 def record(
@@ -61,17 +67,7 @@ def record(
 ) -> Trace:
     """Load the model and run the prompt, with progress; what the user should know is said on stderr."""
     wanted = keep_of(keep)
-    text, notices = read_prompt(prompt)
-    if ids and chat:
-        raise click.UsageError("--ids and --chat are for different kinds of PROMPT; choose one")
-    given: Any = ids_of(text) if ids else text
-    if chat:
-        from engine.chat import is_mistyped, messages_of
-
-        if is_mistyped(text):
-            notices = [*notices, "PROMPT begins as a JSON list of messages and is none (each has role and content); it "
-                       "is read as text"]  # fmt: skip
-        given = messages_of(text)
+    given, written, notices = as_given(prompt, ids=ids, chat=chat, target=target)
     with Progress() as progress, prompt_interrupts():
         load_torch()
         from engine import load_model, trace
@@ -87,8 +83,24 @@ def record(
             max_memory=max_memory,
             literal=literal,
             chat=chat,
-            target=ids_of(target) if ids and target is not None else target,
+            target=written,
             watch=progress.watch,
         )
     say_notices(*notices, *loaded.report.warnings, *result.notices)
     return result
+
+
+def as_given(prompt: str | None, *, ids: bool, chat: bool, target: str | None) -> tuple[Any, Any, list[str]]:
+    """PROMPT (or stdin) and --target as the engine takes them, and what to tell the user about them."""
+    text, notices = read_prompt(prompt)
+    if ids and chat:
+        raise click.UsageError("--ids and --chat are for different kinds of PROMPT; choose one")
+    written = ids_of(target) if ids and target is not None else target
+    if not chat:
+        return ids_of(text) if ids else text, written, notices
+    from engine.chat import is_mistyped, messages_of
+
+    if is_mistyped(text):
+        words = "PROMPT begins as a JSON list of messages and is none (each has role and content); it is read as text"
+        notices = [*notices, words]
+    return messages_of(text), written, notices

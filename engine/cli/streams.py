@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 
@@ -31,6 +32,30 @@ def safe_streams() -> None:
 def say(*lines: str) -> None:
     """Print lines of a result; foreign text in them becomes printable."""
     _write("".join(display(line) + "\n" for line in lines))
+
+
+class Text:
+    """A text that is printed as it comes. A terminal gets it made printable, but for line breaks and tabs; everybody
+    else gets the text itself."""
+
+    def __init__(self) -> None:
+        self.on_terminal = sys.stdout is not None and sys.stdout.isatty()
+        self._last = ""
+
+    def say(self, text: str) -> None:
+        for part in re.split(r"([\n\t])", text) if self.on_terminal else [text]:
+            if self.on_terminal and part not in ("", "\n", "\t"):
+                before = display(self._last)  # an accent finds the letter that it stands on
+                _write(display(self._last + part)[len(before) :])
+            else:
+                _write(part)
+            self._last = part[-1:] or self._last
+        flush()
+
+    def end(self) -> None:
+        """One line break, as every result ends."""
+        _write("\n")
+        flush()
 
 
 def say_json(data: object) -> None:

@@ -13,7 +13,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.errors import KernelError
-from engine.ops.base import PassInfo
+from engine.ops.base import PassInfo, at_least_float32
+from engine.ops.mask import no_key
 
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -56,6 +57,9 @@ def fused_attention(
     ``enable_gqa`` where that keeps a fused kernel, or by repeating keys and values.
     Raises KernelError, with torch's reason, where a kernel is forced that cannot run.
     """
+    if info.static and info.kernel == "math":
+        info.ran.add("math")
+        return _one_query(q, k, v, mask, scale)
     batch, queries, heads, d_head = q.shape
     kv_heads = k.shape[2]
     k, v = k.transpose(1, 2), v.transpose(1, 2)  # [batch kv_head kv_pos d_head]
@@ -86,6 +90,26 @@ def fused_attention(
     with _AS_IT_IS if forced is None else sdpa_kernel(forced):
         z = scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=shares)
     return z.reshape(batch, 1, heads, d_head) if as_rows else z.transpose(1, 2)
+
+
+def _one_query(
+    q: Float[Tensor, "batch 1 head d_head"],
+    k: Float[Tensor, "batch kv_pos kv_head d_head"],
+    v: Float[Tensor, "batch kv_pos kv_head d_head"],
+    mask: Bool[Tensor, "batch 1 1 kv_pos"] | Float[Tensor, "batch head 1 kv_pos"] | None,
+    scale: float,
+) -> Float[Tensor, "batch 1 head d_head"]:
+    """The plain kernel's arithmetic, for a compiler; torch's own would scale a copy of all the keys in every pass."""
+    batch, _, heads, d_head = q.shape
+    rows = (at_least_float32(q) * scale).view(batch, k.shape[2], -1, d_head)  # [batch kv_head group d_head]
+    s = rows @ at_least_float32(k).permute(0, 2, 3, 1)  # [batch kv_head group kv_pos]
+    if mask is not None and mask.dtype is torch.bool:
+        s = s.masked_fill(~mask, -torch.inf)
+    elif mask is not None:
+        s = s + mask.reshape(s.shape)
+    p = s.softmax(-1).masked_fill(no_key(s), 0.0)
+    z = p @ at_least_float32(v).transpose(1, 2)  # [batch kv_head group d_head]
+    return z.reshape(batch, 1, heads, d_head).to(q.dtype)
 
 
 def _is_finite(x: Tensor) -> bool:

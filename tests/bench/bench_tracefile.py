@@ -154,6 +154,33 @@ def opening(folder: Path, tensors: Tensors, header: dict[str, object], name: str
     bare_at.unlink()
 
 
+def generation(folder: Path, n: int) -> None:
+    """A trace of a prompt and ``n`` tokens, a pass each: its size, and saving it beside its rows by `save_file`."""
+    from engine import generate, load_model, open_trace
+
+    path, bare = folder / "generated.safetensors", folder / "bare.safetensors"
+    model = load_model("modern", device="cpu")
+    for step in generate(model, "Once upon a time", max_new_tokens=n + 1, stop_tokens=[]):
+        last = step
+    trace = last.trace
+    trace.save(path)
+    with safe_open(path, framework="pt") as file:
+        rows = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    what = f"{n} passes"
+    size = sum(tensor.nbytes for tensor in rows.values())
+    report(f"size of a generation, {what}", path.stat().st_size / size, 1.03, detail=f"{size / MIB:.1f} MiB of rows")
+    runs = {
+        "ours": lambda: trace.save(path, force=True),
+        "bare": lambda: save_file(rows, bare),
+        "opened": lambda: open_trace(path),
+    }
+    took = interleaved(runs, 3.0, lambda: None)
+    detail = f"{took.shown('ours', 'bare')}; opened in {took.shown('opened')}"
+    report(f"save / save_file of its rows, {what}", took.ratio("ours", "bare"), None, detail=detail)
+    path.unlink()
+    bare.unlink()
+
+
 RSS = """
 import sys
 from pathlib import Path
@@ -213,6 +240,7 @@ def main() -> None:
         opening(folder, trace, like_ours(448), "blocks.5.attn.z@0", "the same, 448 tokens in the header", seconds / 8)
         trace = like_gpt2(300, vocab=50257)
         opening(folder, trace, like_ours(300), "logits@0", "GPT-2, logits, 57 MiB", seconds / 8)
+        generation(folder, 500)
         memory(folder)
 
 

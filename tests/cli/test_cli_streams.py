@@ -128,10 +128,14 @@ def test_a_terminal_gets_no_foreign_control(tiny, tmp_path):
         ["trace", HOSTILE, "-o", tmp_path / HOSTILE / "x"],
         ["trace", HOSTILE, "-o", tmp_path / "\x1b[5m"],
         ["open", HOSTILE],
+        ["generate", HOSTILE, "-n", 9],
+        ["generate", HOSTILE, "-n", 2, "--json"],
+        ["generate", HOSTILE + ".safetensors"],
+        ["generate", "x", "--trace", tmp_path / HOSTILE / "x"],
         ["plan", folder, "--tokens", HOSTILE],
         ["models", "--inspect", folder],
     ]
-    named = [call + (["--model", folder] if call[0] in ("show", "trace", "open") else []) for call in calls]
+    named = [call + (["--model", folder] if call[0] in ("show", "trace", "open", "generate") else []) for call in calls]
     text = on_a_terminal(*named, ["show", "x", "--model", HOSTILE]).decode()
     assert text.count("code ") == len(calls) + 1
     assert text.count("PWNED") > len(calls) / 2

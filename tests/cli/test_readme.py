@@ -16,7 +16,7 @@ from engine.samples import sample_folders
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
 LINES = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if "layerstep" in line]
-HEADLESS = [line for line in LINES if re.search(r"layerstep (trace|show|plan|models|--version)\b", line)]
+HEADLESS = [line for line in LINES if re.search(r"layerstep (trace|show|generate|cache|plan|models|--version)\b", line)]
 APP = [line for line in LINES if line not in HEADLESS]
 
 pytestmark = pytest.mark.skipif(len(sample_folders()) < 2, reason="the sample models are not here")
@@ -56,8 +56,10 @@ def test_app_lines(call: Call, monkeypatch):
 
 def test_python(tmp_path, monkeypatch, recwarn):
     monkeypatch.chdir(tmp_path)
-    [code] = [block for kind, block in BLOCKS if kind == "python"]
-    exec(compile(code, "README.md", "exec"), {})
+    code = [block for kind, block in BLOCKS if kind == "python"]
+    assert len(code) == 2
+    for block in code:
+        exec(compile(block, "README.md", "exec"), {})
     assert (tmp_path / "server.trace.safetensors").exists()
 
 

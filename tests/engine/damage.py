@@ -105,10 +105,15 @@ def _forge(whole: dict[str, Any], draw: random.Random) -> str:
         return "nothing"
     holder, key, path = draw.choice(places)
     value = holder[key]
-    kind = draw.randrange(5)
+    kind = draw.randrange(6)
     if kind == 0:
         del holder[key]
         return f"{path} removed"
+    if kind == 5 and isinstance(holder, dict) and key:
+        at = draw.randrange(len(key))
+        other = key[:at] + draw.choice("0123-@.a") + key[at + draw.randrange(2) :]
+        holder[other] = holder.pop(key)
+        return f"{path} renamed {other!r}"
     if kind == 1 and type(value) is int:
         holder[key] = value + draw.choice([-1, 1, -8, 8, 64, 1000, 2**40])
     elif kind == 2:

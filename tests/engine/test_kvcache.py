@@ -315,7 +315,7 @@ def test_whole_numbers_count_their_scales(d_head):
     assert row_bytes(d_head, "int4") == (packed[:, 0] * 16 + packed[:, 1]).to(torch.uint8).nbytes + 2 * scales  # and minima
     assert row_bytes(d_head, "float8") == torch.empty(d_head, dtype=torch.float8_e4m3fn).nbytes
     told = {row["name"]: row["counted"] for row in cost_of(tiny_config(d_head=d_head)).as_dtypes()}
-    assert told["int4"] == f"4 bits a number, and a scale of 2 B for each {min(d_head, 32)}"
+    assert told["int4"] == f"4 bits a number, and a scale and a minimum of 2 B for every {min(d_head, 32)}"
     assert told["float8"] == "1 B a number"
 
 

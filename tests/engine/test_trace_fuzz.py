@@ -28,10 +28,12 @@ def everything(opened):
 
 @pytest.fixture(scope="module", params=[MODERN, CLASSIC], ids=["modern", "classic"])
 def saved(request, tiny, tmp_path_factory):
-    """A file with two passes, and what it holds."""
+    """A file with four passes that keep this and that, and what it holds."""
     model = tiny(dtype=torch.float32, **request.param)
     path = tmp_path_factory.mktemp("traces") / "a.trace.safetensors"
-    recorded = extend(model, trace(model, random_ids(model.config, 5)), random_ids(model.config, 2, seed=1))
+    recorded = trace(model, random_ids(model.config, 5))
+    for seed, keep in enumerate(("all", ["*"], "all")):
+        recorded = extend(model, recorded, random_ids(model.config, 2, seed), keep=keep)
     recorded.save(path)
     found = everything(open_trace(path))
     assert found[0] == everything(recorded)[0]
