@@ -65,7 +65,8 @@ class Session:
     @property
     def model(self) -> Model:
         """The model of the open trace. Raises LayerstepError for a file that was opened without one."""
-        if self._loaded is None or self._loaded[1].weights is not self.trace.weights:
+        weights = self.trace.weights
+        if self._loaded is None or self._loaded[1].weights is not weights:
             raise LayerstepError(
                 "this trace was opened without its model, so nothing more can run; open it with --model"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine.branches import tree
@@ -46,16 +46,15 @@ class Branches:
             self._run = _Run(model, self.trace, options)
         run, stopped = self._run, ""
         done: list[Generated] = []
+        run.watch = lambda *_: watch(len(done), n, run.next.token.label)
         try:
             while len(done) < n and not (stopped := run.next.stopped):
-                watch(len(done), n, run.next.token.label)
+                run.watch()
                 done.append(run.step())
         except Cancelled:
             stopped = "cancelled"
         finally:
             self.traces[self.current] = run.trace = run.next.trace
-            if run.broken:
-                self._run = None
         tokens = [{"id": p.token.id, "label": p.token.label, "prob": p.prob} for p in done]
         return {"generated": {"tokens": tokens, "text": "".join(p.text for p in done), "stopped": stopped}}
 
@@ -110,16 +109,16 @@ class _Run:
     def __init__(self, model: Model, trace: Trace, options: tuple[Sampling, tuple[str, ...]]) -> None:
         self.options = options
         self.trace = trace
-        self.broken = False
+        self.watch: Callable[..., None] = lambda *_: None
         sampling, stop = options
-        self._tokens: Iterator[Generated] = generate(model, trace, max_new_tokens=MAX_NEW, sampling=sampling, stop=stop)
+        self._tokens = generate(
+            model, trace, max_new_tokens=MAX_NEW, sampling=sampling, stop=stop, watch=lambda *told: self.watch(*told)
+        )
         self.next = next(self._tokens)
 
     def step(self) -> Generated:
         """Run the token that was chosen, and choose the next one."""
-        chosen, self.broken = self.next, True
-        self.next = next(self._tokens)
-        self.broken = False
+        chosen, self.next = self.next, next(self._tokens)
         return chosen
 
 

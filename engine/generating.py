@@ -14,21 +14,21 @@ from torch import Tensor
 from engine.cache import Held
 from engine.compiled import Compile, check, decoder
 from engine.decoding import Decoder, check_goes_on
-from engine.errors import PromptError, SamplingError
+from engine.errors import MemoryLimitError, PromptError, SamplingError
 from engine.model import Model
-from engine.plan import Keep
+from engine.plan import Keep, bytes_of_more
 from engine.prompts import Prompt, bare_token, has_encoder, ids_of
-from engine.recording import trace
-from engine.runtime import Watch
+from engine.recording import NEVER_REFUSED, trace
+from engine.runtime import Watch, available_memory
 from engine.sampling import Sampling
-from engine.text import Token, display
+from engine.text import Token, display, human
 from engine.traces import Trace
 
 Stopped = Literal["", "end token", "stop string", "length", "context"]
 """Why no more tokens follow; "" while they do."""
 MAX_NEW = 1_000_000
 MOST_ROOM = 4096
-"""Positions for which the cache gets room at once; beyond them it grows by halves."""
+"""Positions for which the cache gets room at once; for more it grows by halves, since few texts become as long."""
 LONGEST_STOP = 10_000
 """Characters of a stop string."""
 
@@ -84,10 +84,11 @@ def generate(
     end a text, as the tokenizer or the config tells), where the new text holds one of the ``stop`` strings, at
     ``max_new_tokens``, or where a model with learned positions has no more; the last token says which. Tokens of a
     stop string stay, as in transformers. Nothing runs ahead: a pass runs when the next token is asked for, and leaving
-    the loop leaves everything that was handed over as it is. ``compile``: "torch" has the pass over one token compiled,
-    which takes some 10 to 20 seconds once, or "graphs" recorded as a CUDA graph; records then equal those of "no" to
-    rounding. The other options are those of `trace`. Raises PromptError (for an encoder too), SamplingError and
-    CompileError at once, and what a pass raises where it does.
+    the loop leaves everything that was handed over as it is. So does a step that fails, and ``next`` tries it again.
+    ``compile``: "torch" has the pass over one token compiled, which takes some 10 to 20 seconds once, or "graphs"
+    recorded as a CUDA graph; records then equal those of "no" to rounding. The other options are those of `trace`.
+    Raises PromptError (for an encoder too), SamplingError and CompileError at once, and what a pass raises where it
+    does.
     """
     whole = isinstance(max_new_tokens, Integral) and not isinstance(max_new_tokens, bool)
     if not whole or not 1 <= max_new_tokens <= MAX_NEW:
@@ -102,6 +103,8 @@ def generate(
     if isinstance(prompt, Trace):
         if target is not None or chat or literal:
             raise PromptError("a trace is tokens already; chat, literal and target are for a prompt")
+        if kernel != "auto":
+            raise PromptError("passes after a trace run with its own kernel; leave kernel out")
         check_goes_on(model, prompt)
         before = prompt
     else:
@@ -109,42 +112,73 @@ def generate(
             model, prompt, keep=keep, kernel=kernel, max_memory=max_memory, literal=literal, chat=chat, target=target,
             goes_on=True, watch=watch,
         )  # fmt: skip
-    going_on = decoder(model, before, keep=keep, room=min(max_new_tokens, MOST_ROOM), compile=compile)
-    return _tokens(going_on, sampling or Sampling(), max_new_tokens, ends, stops, watch)
+    room = max_new_tokens if max_new_tokens <= MOST_ROOM else None
+    if room is not None:
+        _refuse_if_too_much(model, before, room, keep, max_memory)
+    going_on = decoder(model, before, keep=keep, room=room, compile=compile)
+    return _Tokens(going_on, sampling or Sampling(), max_new_tokens, ends, stops, watch)
 
 
-def _tokens(
-    decoder: Decoder, sampling: Sampling, most: int, ends: frozenset[int], stops: Sequence[str], watch: Watch | None
-) -> Iterator[Generated]:
-    model = decoder.model
-    tokenizer = model.tokenizer and (model.tokenizer.target if has_encoder(model) else model.tokenizer)
-    seen = Held.of(torch.tensor([decoder.ids])) if sampling.repetition_penalty != 1 else None  # [1 pos]
-    stream = tokenizer.stream(after=decoder.ids) if tokenizer else None
-    source = None if sampling.greedy else sampling.generator()
-    tail, longest = "", max(map(len, stops), default=0)
-    for step in range(most):
-        logits = decoder.logits  # [d_vocab]
-        scores = sampling.scores(logits, () if seen is None else seen.rows[0])  # [d_vocab]
-        chosen = sampling.choose(scores, source)
-        text = stream.push(chosen) if stream else ""
-        tail = (tail + text)[-(longest + len(text)) :] if longest else ""
-        stopped = _why_stopped(chosen in ends, any(s in tail for s in stops), step + 1 == most, decoder.full)
-        if stopped and stream:
-            text += stream.finish()
-        yield Generated(
-            step,
-            tokenizer.token(chosen) if tokenizer else bare_token(chosen),
-            text,
-            logits,
-            scores,
-            stopped,
-            decoder.so_far(),
+def _refuse_if_too_much(model: Model, before: Trace, new: int, keep: Keep, max_memory: int | None) -> None:
+    """Raise MemoryLimitError, with the numbers, where so many more tokens cannot be recorded."""
+    src = len(before.source_tokens[0]) if before.source_tokens else 0
+
+    def need(keep: Keep) -> int:
+        return bytes_of_more(model.program, model.config, model.dtype.itemsize, before.length, new, keep, src)
+
+    if max_memory is None and need(keep) <= NEVER_REFUSED:
+        return
+    limit = available_memory(model.device) if max_memory is None else max_memory
+    if need(keep) > limit:
+        less = need("residual")
+        advice = f'; keep="residual" needs {human(less)}' if less <= limit else "; take fewer"
+        raise MemoryLimitError(
+            f"recording {new} more tokens needs {human(need(keep))}, but the limit is {human(limit)}{advice}"
         )
-        if stopped:
-            return
-        decoder.feed([chosen], watch)
-        if seen is not None:
-            seen = seen.append(torch.tensor([[chosen]]), None)
+
+
+class _Tokens(Iterator[Generated]):
+    """The tokens one by one. A step that fails or is cancelled changed nothing, and the next call tries it again."""
+
+    def __init__(
+        self, decoder: Decoder, sampling: Sampling, most: int, ends: frozenset[int], stops: Sequence[str],
+        watch: Watch | None,
+    ) -> None:  # fmt: skip
+        model = decoder.model
+        self._decoder, self._sampling, self._watch = decoder, sampling, watch
+        self._most, self._ends, self._stops = most, ends, stops
+        self._tokenizer = model.tokenizer and (model.tokenizer.target if has_encoder(model) else model.tokenizer)
+        self._stream = self._tokenizer.stream(after=decoder.ids) if self._tokenizer else None
+        self._seen = Held.of(torch.tensor([decoder.ids])) if sampling.repetition_penalty != 1 else None  # [1 pos]
+        self._source = None if sampling.greedy else sampling.generator()
+        self._longest, self._tail = max(map(len, stops), default=0), ""
+        self._step = 0
+        self._chosen: int | None = None  # and not run yet
+        self._stopped: Stopped = ""
+
+    def __next__(self) -> Generated:
+        if self._stopped:
+            raise StopIteration
+        if self._chosen is not None:
+            self._decoder.feed([self._chosen], self._watch)
+            if self._seen is not None:
+                self._seen = self._seen.append(torch.tensor([[self._chosen]]), None)
+            self._chosen = None
+        logits = self._decoder.logits  # [d_vocab]
+        scores = self._sampling.scores(logits, () if self._seen is None else self._seen.rows[0])  # [d_vocab]
+        chosen = self._chosen = self._sampling.choose(scores, self._source)
+        text = self._said(chosen)
+        token = self._tokenizer.token(chosen) if self._tokenizer else bare_token(chosen)
+        self._step += 1
+        return Generated(self._step - 1, token, text, logits, scores, self._stopped, self._decoder.so_far())
+
+    def _said(self, chosen: int) -> str:
+        """The text that is certain with this token; it decides whether more follow."""
+        text = self._stream.push(chosen) if self._stream else ""
+        self._tail = (self._tail + text)[-(self._longest + len(text)) :] if self._longest else ""
+        said = any(stop in self._tail for stop in self._stops)
+        self._stopped = _why_stopped(chosen in self._ends, said, self._step + 1 == self._most, self._decoder.full)
+        return text + self._stream.finish() if self._stopped and self._stream else text
 
 
 def _why_stopped(end: bool, said: bool, last: bool, full: bool) -> Stopped:

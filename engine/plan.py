@@ -8,10 +8,11 @@ from functools import lru_cache
 from math import prod
 
 from engine.config import ModelConfig
-from engine.errors import AddressError, MemoryLimitError
+from engine.errors import AddressError, MemoryLimitError, PromptError
 from engine.ops.base import Shape
 from engine.program import Program
 from engine.sites import Site
+from engine.text import display
 from engine.text import human as human
 
 Keep = str | Sequence[str]
@@ -128,6 +129,20 @@ def _plan_pass(
     )
 
 
+def bytes_of_more(
+    program: Program, config: ModelConfig, itemsize: int, start: int, new: int, keep: Keep = "all", src: int = 0
+) -> int:
+    """Bytes of ``new`` tokens after ``start`` earlier ones, each a pass of its own: what is kept of them, and the keys
+    and values of all, which lie in one place for all passes."""
+    anew = [name for name in kept_sites(program, keep) if name not in program.once]
+    half = plan_pass(program, config.axis_sizes(1, 1, start + new // 2, src), itemsize, anew)  # keys grow: the mean
+    caches = set(program.caches.values())
+    views = sum(row.bytes for row in half.rows if row.kept and row.site.name in caches)
+    sizes = config.axis_sizes(1, 1, start + new, src)
+    held = sum(prod(program.site(past).shape(sizes)) for past in program.caches) * itemsize
+    return new * (half.kept - views) + held
+
+
 def _peak(
     program: Program,
     kept: Collection[str],
@@ -149,6 +164,12 @@ def _peak(
                 names[owner[name]] -= 1
                 live -= 0 if names[owner[name]] else bytes_of[owner[name]]
     return peak
+
+
+def check_limit(max_memory: object) -> None:
+    """Raise PromptError for what is no number of bytes; None is no limit."""
+    if max_memory is not None and not (isinstance(max_memory, int | float) and max_memory >= 0):
+        raise PromptError(f"max_memory must be a number of bytes, but is {display(repr(max_memory))[:80]}")
 
 
 def refuse_if_too_large(plan: Plan, cheaper: Plan | None, what: str, limit: int) -> None:

@@ -17,7 +17,7 @@ from engine.model import Model
 from engine.ops.base import PassInfo
 from engine.ops.kernels import KERNELS
 from engine.ops.mask import PADDING, is_dense
-from engine.plan import Keep, Plan, kept_sites, plan_pass, prompt_sizes, refuse_if_too_large
+from engine.plan import Keep, Plan, check_limit, kept_sites, plan_pass, prompt_sizes, refuse_if_too_large
 from engine.prompts import (
     Prompt,
     Side,
@@ -73,6 +73,8 @@ def trace(
     rows, text, notices = tokenise(model, prompt, literal, chat)
     if padding not in get_args(Side):
         raise PromptError(f"padding must be left or right, but is {display(repr(padding))[:80]}")
+    if goes_on and len(rows) > 1:
+        raise PromptError("a batch cannot be gone on with; take each prompt alone")
     source = padded(rows, pad_of(model), padding)
     rows = padded(targets_of(model, target, len(rows)), pad_of(model), padding) if has_encoder(model) else source
     if not has_encoder(model) and target is not None:
@@ -110,8 +112,7 @@ def first_pass(
     c, program = model.config, model.program
     if kernel not in KERNELS:
         raise PromptError(f"kernel {display(str(kernel))!r} is not known; known are {', '.join(KERNELS)}")
-    if max_memory is not None and not (isinstance(max_memory, int | float) and max_memory >= 0):
-        raise PromptError(f"max_memory must be a number of bytes, but is {display(repr(max_memory))[:80]}")
+    check_limit(max_memory)
     src = len(source[0]) if has_encoder(model) else 0
     notices = list(dict.fromkeys((*notices, *check_length(c, max(len(rows[0]), src)))))
     read_later = [name for name in ("logits", *program.handed_on) if program.step(name)] if goes_on else []

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -21,6 +20,7 @@ from engine.errors import AddressError, MemoryLimitError, NotKeptError
 from engine.ops.base import PassInfo, at_least_float32
 from engine.plan import human
 from engine.program import Program, Step
+from engine.remembered import Remembered
 from engine.runner import computing, run
 from engine.runtime import available_memory
 from engine.sites import ENCODER, SOURCE_AXES, Address, Span, normalise
@@ -100,7 +100,7 @@ class Trace:
         self.cache = cache
         self._label_of = label_of
         self._fingerprint = fingerprint
-        self._derived: OrderedDict[tuple[str, int], Tensor] = OrderedDict()
+        self._derived = Remembered()
         self._without_weights: list[set[str]] = []
 
     @property
@@ -295,9 +295,8 @@ class Trace:
             return p.given[name]
         if name in p.kept:
             return p.kept[name]
-        if (name, at) in self._derived:
-            self._derived.move_to_end((name, at))
-            return self._derived[name, at]
+        if (derived := self._derived.get(name, at)) is not None:
+            return derived
         if name in self.program.caches:
             return self._past(name, at)
         return None
@@ -306,6 +305,7 @@ class Trace:
         """What a pass ``at`` reads of those before it; ``at`` may be one more than there are."""
         live = self.cache.held if self.cache else {}
         start = self.passes[at - 1].start + self.passes[at - 1].length if at else 0
+        self._derive_new_rows([past for past in self.program.caches if past not in live], at, start)
         held = {}
         for past in self.program.caches:
             whole = past in live and self.program.site(past).window is None
@@ -315,6 +315,17 @@ class Trace:
                 else Held.of(rows := self._past(past, at), start - rows.shape[1])
             )
         return KVCache(held)
+
+    def _derive_new_rows(self, pasts: Sequence[str], at: int, start: int) -> None:
+        """Derive what earlier passes put into these caches and is not there, of each pass in one go."""
+        lacking = {past for past in pasts if at and not self.kept(self.program.caches[past], at - 1)}
+        for i in range(at):
+            end = self.passes[i].start + self.passes[i].length
+            seen = (past for past in lacking if end > start - self.program.site(past).held(start))
+            steps = (self.program.step(self.program.caches[past]) for past in seen)
+            missing = [step.reads[1] for step in steps if step and self._source(step.reads[1], i) is None]
+            for name, tensor in self.sites(missing, i).items():
+                self.remember(name, i, tensor)
 
     def _past(self, name: str, at: int) -> Tensor:
         """Keys or values of the passes before. [batch past kv_head d_head]"""
@@ -349,7 +360,7 @@ class Trace:
 
     def _run_again(self, names: tuple[str, ...], at: int) -> dict[str, Tensor]:
         p = self._pass(at)
-        known = {*p.given, *p.kept, *(n for n, of in self._derived if of == at)}
+        known = {*p.given, *p.kept, *(s.site.name for s in self.program.steps if (s.site.name, at) in self._derived)}
         known |= {site.name for site in self.program.inputs} | (self.program.once if at else frozenset())
         schedule = self.program.schedule(names, known)
         needed = dict.fromkeys(read for step, _ in schedule for read in step.reads if read in known)
@@ -389,11 +400,7 @@ class Trace:
 
     def remember(self, name: str, at: int, tensor: Tensor) -> None:
         """Hold what was derived of a pass, as long as there is room."""
-        if tensor.nbytes > DERIVED_BYTES:
-            return
-        self._derived[name, at] = tensor
-        while sum(t.nbytes for t in self._derived.values()) > DERIVED_BYTES:
-            self._derived.popitem(last=False)
+        self._derived.put(name, at, tensor, DERIVED_BYTES)
 
     # -- what people ask ---------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from engine.analysis.cachecost import no_cache
 from engine.config import ModelConfig
 from engine.errors import MemoryLimitError, NotKeptError, PromptError
 from engine.ops.base import PassInfo
-from engine.plan import plan_pass
+from engine.plan import check_limit, plan_pass
 from engine.program import Program
 from engine.recording import NEVER_REFUSED
 from engine.runner import run
@@ -77,11 +77,13 @@ def weights_of(trace: Trace, what: str) -> Mapping[str, Tensor]:
 def refuse_beyond(
     trace: Trace, wanted: Blocks, length: int, past: int, what: str, max_memory: int | None, *, beside: int = 0
 ) -> None:
-    """Raise MemoryLimitError where running a pass takes more than ``max_memory`` bytes, by default what is free.
+    """Raise MemoryLimitError where running a pass takes more than ``max_memory`` bytes, by default what is free, and
+    PromptError where that is no number.
 
     Counted is a pass that holds a block's sites, as much again for those of the trace, which may have to be derived,
     and ``beside``.
     """
+    check_limit(max_memory)
     src = len(trace.source_tokens[0]) if trace.source_tokens else 0
     sizes = trace.config.axis_sizes(len(trace.tokens), length, past, src)
     plans = [plan_pass(trace.program, sizes, trace.dtype.itemsize, list(names)) for names in wanted]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 import torch
-from jaxtyping import Float64, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from engine.sites import Site
@@ -37,7 +37,7 @@ def _of_rows(site: Site, cached: Sequence[Tensor], uncached: Tensor) -> list[Fou
     dim, start = site.axes.index("pos"), 0
     lengths = torch.tensor([rows.shape[dim] for rows in cached])
     of = torch.arange(len(lengths)).repeat_interleave(lengths).to(uncached.device)  # [pos], whose position it is
-    found = torch.zeros(2, len(lengths), dtype=torch.float64, device=uncached.device)
+    found = torch.zeros(2, len(lengths), dtype=_wide(uncached), device=uncached.device)
     for rows in _joined(cached, dim, max(1, CELLS_AT_ONCE * uncached.shape[dim] // uncached.numel())):
         n = rows.shape[dim]
         gaps = _gaps(rows, uncached.narrow(dim, start, n), dim)  # [2 n]
@@ -59,11 +59,11 @@ def _joined(cached: Sequence[Tensor], dim: int, at_once: int) -> Iterator[Tensor
     yield torch.cat(pieces, dim)
 
 
-def _of_caches(trace: Trace, site: Site, cached: Sequence[Tensor], uncached: Tensor) -> Iterator[Float64[Tensor, " 2"]]:
+def _of_caches(trace: Trace, site: Site, cached: Sequence[Tensor], uncached: Tensor) -> Iterator[Float[Tensor, " 2"]]:
     """Keys or values that passes attend to. Rows in the very memory that the pass before read are compared once."""
     dim, done = site.axes.index("kv_pos"), 0
     seen: tuple[int, tuple[int, ...]] = (0, ())
-    gaps = torch.zeros(2, trace.length, dtype=torch.float64, device=uncached.device)
+    gaps = torch.zeros(2, trace.length, dtype=_wide(uncached), device=uncached.device)
     for at, rows in enumerate(cached):
         first = trace.first_key(site.name, at)
         stop = first + rows.shape[dim]
@@ -75,7 +75,7 @@ def _of_caches(trace: Trace, site: Site, cached: Sequence[Tensor], uncached: Ten
         seen, done = lies, stop
 
 
-def _of_cells(trace: Trace, site: Site, cached: Sequence[Tensor], uncached: Tensor) -> Iterator[Float64[Tensor, " 2"]]:
+def _of_cells(trace: Trace, site: Site, cached: Sequence[Tensor], uncached: Tensor) -> Iterator[Float[Tensor, " 2"]]:
     """A site over queries and keys, or over neither positions nor these."""
     for at, cells in enumerate(cached):
         same = uncached
@@ -86,14 +86,19 @@ def _of_cells(trace: Trace, site: Site, cached: Sequence[Tensor], uncached: Tens
         yield _gaps(cells[None], same[None], 0)[:, 0]
 
 
-def _gaps(a: Shaped[Tensor, "*axes"], b: Shaped[Tensor, "*axes"], dim: int) -> Float64[Tensor, "2 n"]:
+def _gaps(a: Shaped[Tensor, "*axes"], b: Shaped[Tensor, "*axes"], dim: int) -> Float[Tensor, "2 n"]:
     """For every index along a dimension the largest |a − b|, and 1 where any bit differs."""
     a, b = (x.movedim(dim, 0).flatten(1) for x in (a, b))  # [n cells]
     other = a.view(BITS[a.itemsize]) != b.view(BITS[b.itemsize])
-    wide = torch.float64 if a.itemsize == 8 else torch.float32
+    wide = _wide(a)
     gap = (a.to(wide) - b.to(wide)).abs().masked_fill(~other, 0).nan_to_num(nan=inf, posinf=inf)
-    return torch.stack((gap.amax(1).double(), other.any(1).double()))
+    return torch.stack((gap.amax(1), other.any(1).to(wide)))
 
 
-def _read(found: Float64[Tensor, "2 passes"]) -> list[Found]:
+def _wide(x: Tensor) -> torch.dtype:
+    """What differences are taken in: float64 only where the numbers are, since not every device has it."""
+    return torch.float64 if x.dtype is torch.float64 else torch.float32
+
+
+def _read(found: Float[Tensor, "2 passes"]) -> list[Found]:
     return [(gap, other > 0) for gap, other in found.T.tolist()]

@@ -144,6 +144,7 @@ class _Tally:
     """What was found so far: by site the largest |Δ|, Σ Δ² and Σ x²; and of the next tokens."""
 
     def __init__(self, device: torch.device) -> None:
+        device = with_float64(device)
         self._sites: dict[str, Tensor] = {}
         self._same = torch.zeros((), dtype=torch.int64, device=device)
         self._kl = torch.zeros((), dtype=torch.float64, device=device)
@@ -185,6 +186,11 @@ class _Tally:
 
 def _pieces(a: Tensor, b: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Two tensors over positions in float64, so many positions at once that the copies stay small."""
-    rows = max(1, CELLS_AT_ONCE * a.shape[1] // a.numel())
+    rows, device = max(1, CELLS_AT_ONCE * a.shape[1] // a.numel()), with_float64(a.device)
     for x, y in zip(a.split(rows, 1), b.split(rows, 1), strict=True):
-        yield x.double(), y.double()
+        yield x.to(device).double(), y.to(device).double()
+
+
+def with_float64(device: torch.device) -> torch.device:
+    """Where sums over a device's numbers are taken in float64: an Apple GPU has none."""
+    return torch.device("cpu") if device.type == "mps" else device

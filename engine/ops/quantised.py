@@ -65,8 +65,8 @@ class QuantisedAppend(Append):
             "Into a quantised KV cache",
             f"cache ← [past ; int{self.bits}(new)]",
             rf"\mathrm{{cache}} \leftarrow [\mathrm{{past}}\,;\,\mathrm{{int}}_{{{self.bits}}}(\mathrm{{new}})]",
-            f"Every row is stored with {self.bits} bits a number, and read back a little off. {self.group} numbers of "
-            "a head share a scale.",
+            f"Every row is stored with {self.bits} bits a number, and read back a little off. Every {self.group} "
+            "numbers of a head share a scale.",
         )
 
     def run(

@@ -85,7 +85,7 @@ def test_a_position_lies_in_every_buffer_alike(start, n):
 
 
 @given(data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_no_row_is_ever_overwritten(data):
     """Rows appended to any of the caches ever made, or cut from them, against joining copies."""
     known = [(Held.of(rows(0, 2)), rows(0, 2))]
@@ -178,7 +178,7 @@ def test_a_windows_memory_is_bounded_however_long_the_text(tiny, monkeypatch, ro
 
 
 @given(config=configs(causal=True), seed=st.integers(0, 99), data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_whatever_goes_on_from_a_trace_leaves_it_as_it_was(config, seed, data):
     """A tree of traces, each made of one before it: at the end every site of each has the bits that it had at first."""
     model = random_model(config, seed, torch.float32)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import CAUSAL, ENCODER, LONGER, MODERN, TRANSLATOR, configs, random_ids, random_model
+from tiny import CAUSAL, ENCODER, GEMMA, LONGER, MODERN, TRANSLATOR, configs, random_ids, random_model
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine import Model, Trace, extend, trace
 from engine.analysis.drift import drift
@@ -267,6 +268,24 @@ def test_drift_as_json(tiny):
     assert json.loads(json.dumps(found)) == found
 
 
+class WithoutFloat64(TorchDispatchMode):
+    """A device that has none, as Apple's."""
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        made = op(*args, **(kwargs or {}))
+        every = made if isinstance(made, tuple | list) else [made]
+        assert not any(isinstance(x, torch.Tensor) and x.dtype is torch.float64 for x in every), op
+        return made
+
+
+def test_a_float32_model_is_compared_without_float64(tiny):
+    model = tiny(**GEMMA, dtype=torch.float32)
+    t = in_passes(model, random_ids(model.config, 20))
+    found = drift(t)
+    with WithoutFloat64():
+        assert drift(t) == found
+
+
 def test_what_cannot_be_compared(tiny, tmp_path: Path):
     model = tiny(**MODERN)
     t = in_passes(model, random_ids(model.config, 20))
@@ -278,6 +297,8 @@ def test_what_cannot_be_compared(tiny, tmp_path: Path):
         drift(trace(model, [[1, 2], [3, 4]]))
     with pytest.raises(MemoryLimitError, match=r"over 20 tokens needs \d+\.\d KiB, but the limit is 1000 B"):
         drift(t, max_memory=1000)
+    with pytest.raises(PromptError, match=r"^max_memory must be a number of bytes, but is '1G'$"):
+        drift(t, max_memory="1G")
 
 
 def test_it_tells_of_its_steps_and_can_be_stopped(tiny):

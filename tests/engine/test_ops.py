@@ -24,6 +24,7 @@ from engine.ops.mask import attention_mask
 from engine.ops.mlp import Activate, Gate
 from engine.ops.norm import LayerNorm, NormScale, RMSNorm
 from engine.ops.projection import HeadResult, Project, ProjectFromHeads, ProjectToHeads
+from engine.ops.quantised import QuantisedAppend
 from engine.ops.residual import Add, Carry, Multiply
 from engine.ops.rotary import RotaryTable, Rotate
 from engine.ops.unembed import Probabilities, Unembed
@@ -525,11 +526,11 @@ def test_a_program_s_flops_are_two_per_weight_and_token_and_the_attention():
 
 
 def all_ops() -> list[Op]:
-    """Every op of every kind of program, once."""
+    """Every op of every kind of program, once, and those of what-ifs."""
     configs = [tiny_config(**traits) for traits in (*ARCHITECTURES.values(), SENTENCE, TRANSLATOR)]
     configs += [tiny_config(gated=gated, activation=a) for a in ACTIVATIONS for gated in (True, False)]
     ops = {repr(step.op): step.op for config in configs for step in build_program(config).steps}
-    return list(ops.values())
+    return [*ops.values(), QuantisedAppend("keys", 8, 32), QuantisedAppend("values", 4, 16)]
 
 
 def test_all_ops_are_looked_at():

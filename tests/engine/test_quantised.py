@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny import CAUSAL, ENCODER, GEMMA, MODERN, TRANSLATOR, configs, gap, random_ids, random_model
 
 from engine import Model, Trace, extend, load_model, trace
-from engine.analysis.quantised import quantised
+from engine.analysis.quantised import quantised, with_float64
 from engine.dtypes import quantised_row_bytes as row_bytes
 from engine.errors import Cancelled, MemoryLimitError, NotKeptError, PromptError
 from engine.ops import quantised as ops
@@ -280,6 +280,11 @@ def test_bits_and_groups_that_there_are_none_of(tiny, wrong):
         quantised(t, **wrong)
 
 
+def test_an_apple_gpu_has_no_float64():
+    assert with_float64(torch.device("mps", 0)) == torch.device("cpu")
+    assert with_float64(torch.device("cuda", 1)) == torch.device("cuda", 1)
+
+
 def test_what_cannot_be_quantised(tiny):
     model = tiny(**MODERN)
     t = in_passes(model, random_ids(model.config, 14))
@@ -291,6 +296,8 @@ def test_what_cannot_be_quantised(tiny):
         quantised(trace(model, [[1, 2], [3, 4]]))
     with pytest.raises(MemoryLimitError, match=r"14 tokens with another cache needs [\d.]+ KiB, but the"):
         quantised(t, max_memory=1000)
+    with pytest.raises(PromptError, match=r"^max_memory must be a number of bytes, but is '1G'$"):
+        quantised(t, max_memory="1G")
 
 
 def test_it_tells_of_its_steps_and_can_be_stopped(tiny):

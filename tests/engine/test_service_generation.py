@@ -110,33 +110,35 @@ def test_it_stops_at_the_end_of_the_context_and_at_the_token_that_ends_a_text(ti
 # --- broken off -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"temperature": 1.2, "seed": 7}], ids=["greedy", "drawn"])
-def test_what_was_done_before_it_was_cancelled_stays(session, options):
-    start = session.trace
-    expected = list(generate(session.model, start, max_new_tokens=9, sampling=Sampling(**options)))
+greedy_or_drawn = pytest.mark.parametrize("options", [{}, {"temperature": 1.2, "seed": 7}], ids=["greedy", "drawn"])
 
-    def cancelled(done: int, total: int, what: str) -> None:
-        assert total == 8
-        if done == 3:
+
+@pytest.mark.parametrize("call", [0, 1, 100, 200])
+@greedy_or_drawn
+def test_what_was_done_before_it_was_cancelled_stays(session, options, call):
+    expected = list(generate(session.model, session.trace, max_new_tokens=9, sampling=Sampling(**options)))
+    calls: list[tuple[int, int, str]] = []
+
+    def cancelled(*told: object) -> None:
+        calls.append(told)
+        if len(calls) > call:
             raise Cancelled("cancelled")
 
     told = session.generate({"n": 8, **options}, cancelled)
+    n = len(told["generated"]["tokens"])
     assert told["generated"]["stopped"] == "cancelled"
-    assert ids_of(told) == [step.token.id for step in expected[:3]]
-    assert_same_bits(session.trace, expected[3].trace)
-    assert ids_of(session.generate({"n": 5, **options}, quiet)) == [step.token.id for step in expected[3:8]]
+    assert calls[-1] == (n, 8, expected[n].token.label)
+    assert (n > 0) == (call >= 100)  # a pass has some 90 steps, and may be left before each of them
+    assert ids_of(told) == [step.token.id for step in expected[:n]]
+    assert_same_bits(session.trace, expected[n].trace)
+    assert ids_of(session.generate({"n": 8 - n, **options}, quiet)) == [step.token.id for step in expected[n:8]]
     assert_same_bits(session.trace, expected[8].trace)
 
-    def at_once(done: int, total: int, what: str) -> None:
-        raise Cancelled("cancelled")
 
-    told = session.generate({"n": 8, **options}, at_once)
-    assert told["generated"] == {"tokens": [], "text": "", "stopped": "cancelled"}
-
-
-def test_a_failure_in_the_middle_leaves_what_was_done_open(session, monkeypatch, tmp_path):
+@greedy_or_drawn
+def test_a_failure_in_the_middle_leaves_what_was_done_open(session, monkeypatch, tmp_path, options):
     start, model = session.trace, session.model
-    expected = list(generate(model, start, max_new_tokens=9))
+    expected = list(generate(model, start, max_new_tokens=9, sampling=Sampling(**options)))
     layers, calls, run = model.config.n_layers, [], Attention.run
 
     def failing(self: Attention, info: object, *args: object) -> torch.Tensor:
@@ -148,10 +150,10 @@ def test_a_failure_in_the_middle_leaves_what_was_done_open(session, monkeypatch,
     with monkeypatch.context() as patch:
         patch.setattr(Attention, "run", failing)
         with pytest.raises(torch.OutOfMemoryError):
-            session.generate({"n": 8}, quiet)
+            session.generate({"n": 8, **options}, quiet)
     assert_same_bits(session.trace, expected[3].trace)
     session.save(tmp_path / "t.safetensors", force=False)
-    assert ids_of(session.generate({"n": 5}, quiet)) == [step.token.id for step in expected[3:8]]
+    assert ids_of(session.generate({"n": 5, **options}, quiet)) == [step.token.id for step in expected[3:8]]
     assert_same_bits(session.trace, expected[8].trace)
 
 
@@ -201,7 +203,11 @@ def test_a_file_without_its_model_shows_and_does_not_go_on(session, tmp_path):
 
 
 def test_without_a_trace_there_is_nothing_to_go_on_from():
-    for ask in (lambda s: s.generate({}, quiet), lambda s: s.crop(1, quiet), lambda s: s.branches.rows()):
+    asks = (
+        lambda s: s.generate({}, quiet), lambda s: s.crop(1, quiet), lambda s: s.timing(quiet),
+        lambda s: s.branches.rows(),
+    )  # fmt: skip
+    for ask in asks:
         with pytest.raises(LayerstepError, match="no trace is open yet"):
             ask(Session())
 
