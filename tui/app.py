@@ -29,7 +29,7 @@ PARTS = (
     "engine.sites", "engine.text", "tui.state.trace", "tui.state.cursor", "tui.state.views", "tui.state.block",
     "tui.render.palette", "tui.client", "tui.actions", "tui.session", "tui.widgets.lines", "tui.widgets.plane",
     "tui.widgets.heatmap", "tui.widgets.why", "tui.widgets.token_strip", "tui.widgets.stage", "tui.screens.asking",
-    "tui.screens.walking", "tui.screens.fetching", "tui.screens.main",
+    "tui.screens.walking", "tui.screens.generating", "tui.screens.fetching", "tui.screens.main",
 )  # fmt: skip
 """What is imported after the first frame, in pieces that do not hold the event loop up."""
 

@@ -1,8 +1,9 @@
 """The app's side of the conversation with the engine.
 
-Requests are coroutines; cancelling the coroutine cancels the request over there. Each ``open`` is a new run, and what
-is asked meanwhile still belongs to the run that is looked at: it is stale once the new one is there, and good if the
-new one failed. A dead engine fails what waits, is told once to ``on_event``, and ``restart`` starts another.
+Requests are coroutines; cancelling the coroutine cancels the request over there. Each ``open`` is a new run, and so is
+each ``change`` of the trace; what is asked meanwhile still belongs to the run that is looked at: it is stale once the
+new one is there, and good if the new one failed. A dead engine fails what waits, is told once to ``on_event``, and
+``restart`` starts another.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Reply:
 @dataclass(slots=True)
 class _Pending:
     run: int
-    opens: bool
+    renews: bool  # its answer is another trace
     answer: asyncio.Future[Reply]
     on_progress: OnProgress | None
 
@@ -91,13 +92,24 @@ class EngineClient:
             self._cancel(number)
         return (await self._ask("open", self.run, on_progress, params)).result
 
+    async def change(self, method: str, on_progress: OnProgress | None = None, **params: Any) -> dict[str, Any]:
+        """Make another trace of the open one: a new run. What was asked before is answered before it."""
+        self.run += 1
+        return (await self._ask(method, self.run, on_progress, params)).result
+
+    def hasten(self) -> None:
+        """Have the changes under way end early. Their answers, with what was done by then, still come."""
+        for number, waiting in self._pending.items():
+            if waiting.renews and self.state != "gone":
+                self._send_cancel(number)
+
     async def _ask(self, method: str, run: int, on_progress: OnProgress | None, params: dict[str, Any]) -> Reply:
         if self.state == "gone":
             raise EngineGone("the engine is not running; press r to start it again")
         self._last_id += 1
         number = self._last_id
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._pending[number] = _Pending(run, method == "open", answer, on_progress)
+        self._pending[number] = _Pending(run, run > self.looked_at, answer, on_progress)
         self._link.send(pack({"id": number, "run": run, "method": method, "params": params}))
         try:
             return await answer
@@ -132,7 +144,10 @@ class EngineClient:
 
     def _cancel(self, number: int) -> None:
         if self._pending.pop(number, None) and self.state != "gone":
-            self._link.send(pack({"id": 0, "run": self.run, "method": "cancel", "params": {"id": number}}))
+            self._send_cancel(number)
+
+    def _send_cancel(self, number: int) -> None:
+        self._link.send(pack({"id": 0, "run": self.run, "method": "cancel", "params": {"id": number}}))
 
     def _received(self, header: Header, payload: bytes) -> None:
         event = header.get("event")
@@ -147,7 +162,7 @@ class EngineClient:
             if waiting.on_progress:
                 waiting.on_progress(int(header["done"]), int(header["total"]), str(header.get("what", "")))
         elif header.get("ok"):
-            if waiting.opens:
+            if waiting.renews:
                 self._arrived(waiting.run)
             waiting.answer.set_result(Reply(header.get("result") or {}, floats(payload)))
         else:
@@ -157,10 +172,10 @@ class EngineClient:
             )
 
     def _arrived(self, run: int) -> None:
-        """Another trace is looked at from now on, so the answers that still come for the last one are stale."""
+        """Another trace is looked at from now on, so the answers that still come for one before it are stale."""
         self.looked_at = run
         for waiting in self._pending.values():
-            if waiting.run != run and not waiting.answer.done():
+            if waiting.run < run and not waiting.answer.done():
                 waiting.answer.set_exception(Stale())
 
     def _gone(self, link: Link, words: str) -> None:

@@ -6,16 +6,18 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
-from tui.client import EngineClient, EngineError, OnProgress
-from tui.state.answers import Candidate, Check, Ranking
+from tui.client import EngineClient, EngineError, OnProgress, Stale
+from tui.state.answers import Branch, Candidate, Check, Generated, Ranking
 from tui.state.block import Block, Stats, window
+from tui.state.cache import Answer
 from tui.state.trace import Trace
 from tui.state.views import Plane
 
 KEPT_BYTES = 32 * 1024 * 1024
 CANDIDATES = 100
+About = TypeVar("About", bound=Answer)
 
 
 @contextmanager
@@ -39,16 +41,39 @@ class Session:
         self._blocks: OrderedDict[tuple[object, ...], Block] = OrderedDict()
         self._rankings: dict[tuple[str, int], Ranking] = {}
         self._checks: dict[tuple[str, int], tuple[Check, ...]] = {}
+        self._cache_answers: dict[tuple[object, ...], Answer] = {}
 
     async def open(self, on_progress: OnProgress | None = None, **params: Any) -> Trace:
         """Open a prompt or a file; the trace before stays until this one is here."""
         summary = await self.client.open(on_progress, **params)
+        trace = self._arrived(summary)
+        self._blocks.clear()
+        return trace
+
+    async def change(self, method: str, **params: Any) -> tuple[Trace, Generated]:
+        """Make another trace of the open one: ``generate``, ``branch``, ``crop``, ``switch``."""
+        result = await self.client.change(method, **params)
+        with understood():
+            generated = Generated.read(result.get("generated") or {})
+        return self._arrived(result), generated
+
+    async def check_sampling(self, **params: Any) -> None:
+        """Raises EngineError where tokens cannot be chosen like that."""
+        await self.client.request("generate", n=0, **params)
+
+    async def branches(self) -> tuple[int, tuple[Branch, ...]]:
+        """The branches of the open trace, and which of them it is."""
+        result = (await self.client.request("branches")).result
+        with understood():
+            return int(result["current"]), tuple(Branch.read(row) for row in result["rows"])
+
+    def _arrived(self, summary: dict[str, Any]) -> Trace:
+        """Another trace: the windows of the one before go as room is needed, until it is no longer drawn."""
         with understood():
             trace = Trace.read(summary, self._opened + 1)
             if not trace.steps:
                 raise ValueError("a trace without steps")
         self._opened += 1
-        self._blocks.clear()
         self._rankings.clear()
         self._checks.clear()
         self.trace = trace
@@ -60,10 +85,14 @@ class Session:
 
     async def block(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> Block:
         """A window of a plane that holds ``rows`` × ``cols``."""
+        if plane.trace is not self.trace:
+            raise Stale
         rows, cols = window(plane.size, rows, cols)
         reply = await self.client.request("window", address=plane.address(rows, cols))
         height, width = rows[1] - rows[0], cols[1] - cols[0]
         values = reply.values
+        with understood():
+            self._check_places(plane, dict(reply.result.get("origin") or {}), rows[0], cols[0])
         if len(values) != height * width:
             raise EngineError(
                 "BadAnswer", f"{plane.step.site}: {len(values)} values came where {height} × {width} were asked for"
@@ -73,6 +102,14 @@ class Session:
         block = Block(plane.key, rows[0], cols[0], height, width, values, Stats.read(reply.result.get("stats") or {}))
         self._keep(block)
         return block
+
+    @staticmethod
+    def _check_places(plane: Plane, origin: dict[str, int], row: int, col: int) -> None:
+        """Raises ValueError where rows or columns stand for other positions than they would be labelled with."""
+        for axis, start in ((plane.view.rows, row), (plane.view.cols, col)):
+            place = plane.step.first(axis) + start
+            if plane.at is not None and origin.get(axis, place) != place:
+                raise ValueError(f"{axis} {start} of {plane.step.site}@{plane.at} is position {origin[axis]}")
 
     def ranking_known(self, address: str) -> Ranking | None:
         """The candidates at an address, if they were asked for before."""
@@ -117,6 +154,24 @@ class Session:
                     for row in rows
                 )
         return self._checks[key]
+
+    def cache_known(self, kind: type[About], **params: Any) -> About | None:
+        """What was answered about this trace's cache, if it was asked for before."""
+        found = self._cache_answers.get(self._cache_key(kind, params))
+        return found if isinstance(found, kind) else None
+
+    async def cache_answer(self, kind: type[About], on_progress: OnProgress | None = None, **params: Any) -> About:
+        """Ask about the open trace's cache, anew each time; only the answers about this trace are kept."""
+        key = self._cache_key(kind, params)
+        result = (await self.client.request(kind.METHOD, on_progress, **params)).result
+        with understood():
+            answer = kind.read(result)
+        self._cache_answers = {known: kept for known, kept in self._cache_answers.items() if known[0] is self.trace}
+        self._cache_answers[key] = answer
+        return answer
+
+    def _cache_key(self, kind: type[Answer], params: dict[str, Any]) -> tuple[object, ...]:
+        return (self.trace, kind, *sorted(params.items()))
 
     async def models(self) -> list[dict[str, str]]:
         """The models that are here."""

@@ -26,6 +26,9 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from fake_cache import FakeCache
+from fake_generation import VOCABULARY, Branch, FakeError, FakeGeneration, Generation, labelled
+
 from engine.sites import Address, Span
 from engine.text import display
 
@@ -36,18 +39,11 @@ HOSTILE = [
     "漢字", "\u200b", "\t", "\n", " ", "\u2060", "\u0301", "\u200d\u200d\u200d" + "a" * 79,
 ]  # fmt: skip
 WORDS = ["The", "server", "crashed", "because", "the", "disk", "was", "full"]
+PLACES = ("pos", "query", "key", "kv_pos")
 HEAD_AXES = {"q": "head", "rot_q": "head", "z": "head"}
 
 
-class FakeError(Exception):
-    """An error with a kind, as the engine's."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-
-
-class FakeEngine:
+class FakeEngine(FakeGeneration, FakeCache):
     """Answers requests; ``slow`` is the time an ``open`` takes."""
 
     def __init__(
@@ -62,9 +58,19 @@ class FakeEngine:
         experts: bool = False,
         mask: int | None = None,
         withheld: str = "",
+        window: int | None = None,
+        going: Generation | None = None,
+        n_ctx: int = 256,
     ) -> None:
         """``source``: the prompt is what an encoder reads; ``mask``: the position an encoder is to fill in;
-        ``withheld``: why windows of steps off the path cannot be had."""
+        ``withheld``: why windows of steps off the path cannot be had; ``window``: how far every second layer looks
+        back; ``going``: how it generates."""
+        self.window, self.going, self.n_ctx = window, going or Generation(), n_ctx
+        self.vocabulary = HOSTILE if hostile else VOCABULARY
+        self.branches: list[Branch] = []
+        self.current = 0
+        self.passes: list[tuple[int, int]] = []
+        self.is_cancelled: Callable[[], bool] = lambda: False
         self.source, self.experts, self.mask, self.withheld = source, experts, mask, withheld
         self.words: list[str] = []
         self.layers, self.heads, self.kv, self.slow, self.hostile, self.die_on = (
@@ -91,6 +97,7 @@ class FakeEngine:
     ) -> tuple[dict[str, Any], array[float]]:
         """One request to its end."""
         self.asked.append((method, params))
+        self.is_cancelled = cancelled
         if method == self.die_on:
             raise SystemExit("fake engine: out of memory [/] \x1b[31m")
         if method == "open":
@@ -102,6 +109,11 @@ class FakeEngine:
             return self._open(params), array("f")
         if method in ("window", "top", "checks", "save") and not self.summary:
             raise FakeError("NoTrace", "no trace is open")
+        if method in ("timing", "drift", "quantised"):  # they run passes, and say how far they are
+            for done in range(5):
+                if cancelled():
+                    raise FakeError("Cancelled", "cancelled")
+                progress(done, 5, f"pass {done}")
         call = getattr(self, f"_{method}", None)
         if call is None:
             raise FakeError("UsageError", f"no method {method!r}")
@@ -119,32 +131,43 @@ class FakeEngine:
         words = HOSTILE if self.hostile else [w if i == 0 else " " + w for i, w in enumerate(str(prompt).split(" "))]
         self.words = words if self.source else []
         self.tokens = ["<|bos|>", *(str(params.get("target") or "").split() if self.source else words)]
-        self.steps = {}
-        for step in self._program(len(self.tokens)):
-            self.steps[step["site"]] = step
+        self.passes = [(0, len(self.tokens))]
+        self.branches, self.current = [Branch(self.tokens, self.passes)], 0
         bad = "\x1b]52;c;bW9kZWw=\x07[/]" if self.hostile else ""
         self.summary = {
             "model": display((params.get("model") or "modern") + bad), "file": params.get("file"), "prompt": prompt,
             "device": "cpu", "dtype": "float32", "kernel": "flash", "notices": ["notice [/]" + bad] if self.hostile else [],
             "report": ["cast 38 tensors from float16 to float32", "ignored x.inv_freq" + bad],
             "config": {"n_layers": self.layers, "n_heads": self.heads, "n_kv_heads": self.kv, "norm": "rms",
-                       "positions": "rotary", "n_ctx": 256, **self.d},
+                       "positions": "rotary", "n_ctx": self.n_ctx, **self.d},
             "facts": [["n_layers", str(self.layers)], ["kinds", "sliding, window 8; full"]],
-            "tokens": [[self._token(i, text) for i, text in enumerate(self.tokens)]],
             "source_tokens": [[self._token(i + 1, text) for i, text in enumerate(self.words)]] if self.source else [],
             "target": " ".join(self.tokens[1:]) if self.source else "",
             "masked": [[] if self.mask is None else [self.mask]],
             "predicts": "next token" if self.mask is None else "masked token",
-            "passes": [{"start": 0, "length": len(self.tokens)}],
-            "steps": list(self.steps.values()),
+        }  # fmt: skip
+        return self.retold()
+
+    def retold(self) -> dict[str, Any]:
+        """The summary with the tokens and passes that there are now."""
+        self.steps = {step["site"]: step for step in self._program(len(self.tokens))}
+        passes = [
+            {"start": start, "length": length, "seconds": 0.001 * length, "token": labelled(self.tokens[start])}
+            for start, length in self.passes
+        ]
+        self.summary = self.summary | {
+            "tokens": [[self._token(i, text) for i, text in enumerate(self.tokens)]],
+            "passes": passes, "origins": passes, "steps": list(self.steps.values()),
         }  # fmt: skip
         return self.summary
 
     def _token(self, index: int, text: str) -> dict[str, Any]:
         special = index == 0
+        known = text in self.vocabulary and index >= self.prompt_length
         return {
-            "id": zlib.crc32(text.encode("utf-8", "replace")) % 500, "hex": text.encode("utf-8", "replace").hex(),
-            "label": display(text).replace(" ", "␣"), "group": None, "special": special,
+            "id": 13 + self.vocabulary.index(text) if known else zlib.crc32(text.encode("utf-8", "replace")) % 500,
+            "hex": text.encode("utf-8", "replace").hex(),
+            "label": labelled(text, index), "group": None, "special": special,
             "origin": "tokenizer" if special else "text",
         }  # fmt: skip
 
@@ -157,6 +180,8 @@ class FakeEngine:
             site: str, part: str, label: str, axes: tuple[str, ...], formula: str = "y = W x + b", **more: Any
         ) -> dict[str, Any]:
             block = int(site.split(".")[1]) if site.startswith("blocks.") else None
+            if self.window is not None and block is not None and block % 2 and {"key", "kv_pos"} & set(axes):
+                more["window"] = self.window
             return {
                 "site": site, "block": block, "part": part, "label": label, "axes": list(axes),
                 "shape": [sizes[a] for a in axes], "on_path": True, "kept": True, "dtype": "float32",
@@ -186,6 +211,7 @@ class FakeEngine:
                     f"{b}.attn.{name}", "attention", name, ("batch", "pos", heads, "d_head"), f"{name} = W_{name} y"
                 )
             yield step(f"{b}.attn.cache_k", "attention", "cache k", ("batch", "kv_pos", "kv_head", "d_head"))
+            yield step(f"{b}.attn.cache_v", "attention", "cache v", ("batch", "kv_pos", "kv_head", "d_head"))
             for name, formula in (
                 ("scores", "s = q · k"),
                 ("scaled", "s / √d_head"),
@@ -266,7 +292,8 @@ class FakeEngine:
             raise FakeError("AddressError", f"there is no site {address.site!r}")
         if self.withheld and not step["on_path"]:
             raise FakeError("NotKeptError", self.withheld)
-        axes, shape = tuple(step["axes"]), tuple(step["shape"])
+        axes = tuple(step["axes"])
+        shape, origin = self._in_pass(step, address.at)
         index = address.resolve(axes, shape)
         ranges, left, full = [], [], []
         for axis, size in zip(axes, shape, strict=True):
@@ -276,7 +303,11 @@ class FakeEngine:
                 left.append(axis)
                 full.append(size)
         values = array(
-            "f", (self.value(address.site, dict(zip(axes, places, strict=True))) for places in product(*ranges))
+            "f",
+            (
+                self.value(address.site, {a: i + o for a, i, o in zip(axes, places, origin, strict=True)})
+                for places in product(*ranges)
+            ),
         )
         finite = [v for v in values if math.isfinite(v)] or [0.0]
         mean = sum(finite) / len(finite)
@@ -299,20 +330,32 @@ class FakeEngine:
             "full_shape": full,
             "dtype": step["dtype"],
             "stats": stats,
+            "origin": {
+                a: o + r[0] for a, o, r in zip(axes, origin, ranges, strict=True) if a in PLACES and a in left and r
+            },
         }, values
+
+    def _in_pass(self, step: dict[str, Any], at: int | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The shape of a site in one pass or over all, and the position of the first index on each axis."""
+        if at is None:
+            return tuple(step["shape"]), (0,) * len(step["shape"])
+        if at >= len(self.passes):
+            raise FakeError("AddressError", f"there is no pass {at}")
+        start, length = self.passes[at]
+        first = max(0, start - step["window"] + 1) if step.get("window") else 0
+        ends = {"pos": (start, length), "query": (start, length)}
+        ends |= dict.fromkeys(("key", "kv_pos"), (first, start + length - first))
+        places = [ends.get(axis, (0, size)) for axis, size in zip(step["axes"], step["shape"], strict=True)]
+        return tuple(size for _, size in places), tuple(o for o, _ in places)
 
     def _top(self, params: dict[str, Any]) -> dict[str, Any]:
         address = Address.parse(params["address"])
         pos = int(dict(address.index).get("p", 0))  # type: ignore[arg-type]
-        texts = HOSTILE if self.hostile else [".", " and", ",", " of", " a", " then", " full", "\n"]
+        pos += self.passes[address.at][0] if address.at else 0
+        ranked = self.ranked(pos)
         rows = [
-            {
-                "id": 13 + i,
-                "label": display(text).replace(" ", "␣"),
-                "prob": 0.5 / (i + 1.2 + pos % 3),
-                "logit": 9.5 - i,
-            }
-            for i, text in enumerate(texts[: int(params.get("k", 10))])
+            {"id": number, "label": labelled(text, number), "prob": prob, "logit": 9.5 - i}
+            for i, (number, text, prob) in enumerate(ranked[: int(params.get("k", 10))])
         ]
         return {"rows": rows, "nonfinite": 0}
 
@@ -360,11 +403,16 @@ class FakeEngine:
 
 
 class MemoryLink:
-    """The fake engine inside the event loop: each request is answered on a later turn of the loop, in order."""
+    """The fake engine inside the event loop: each request is answered on a later turn of the loop, in order.
 
-    def __init__(self, engine: FakeEngine | None = None, ready: bool = True, hold: bool = False) -> None:
+    ``pace`` is how many seconds a generated token takes; the loop goes on meanwhile.
+    """
+
+    def __init__(
+        self, engine: FakeEngine | None = None, ready: bool = True, hold: bool = False, pace: float = 0.0
+    ) -> None:
         self.engine = engine or FakeEngine()
-        self.ready, self.hold = ready, hold
+        self.ready, self.hold, self.pace, self._free = ready, hold, pace, 0.0
         self.closed = False
         self.sent: list[dict[str, Any]] = []
         self._queue: list[dict[str, Any]] = []
@@ -388,7 +436,8 @@ class MemoryLink:
             return
         self._queue.append(header)
         if self._attached and not self.hold:
-            self._loop.call_soon(self._next)
+            self._free = max(self._free, self._loop.time()) + (self.pace if header["method"] == "generate" else 0)
+            self._loop.call_at(self._free, self._next) if self.pace else self._loop.call_soon(self._next)
 
     def release(self) -> None:
         """Answer what was held back."""
@@ -434,8 +483,10 @@ def main() -> None:
     parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM and the end of stdin")
     parser.add_argument("--die-on", default="")
     parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--pace", type=float, default=0.0, help="seconds that a generated token takes")
     given = parser.parse_args()
-    engine = FakeEngine(layers=given.layers, slow=given.slow, hostile=given.hostile, die_on=given.die_on)
+    going = Generation(pace=given.pace)
+    engine = FakeEngine(given.layers, slow=given.slow, hostile=given.hostile, die_on=given.die_on, going=going)
     lock, cancelled = threading.Lock(), set()
 
     def write(header: dict[str, Any], payload: bytes = b"") -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fake_engine import FakeEngine, MemoryLink
+from textual.events import Key
 from textual.pilot import Pilot
 
 from tui.app import LayerstepApp
@@ -46,6 +47,15 @@ async def settled(pilot: Pilot[Any]) -> None:
     await pilot.pause()
     await until(pilot, lambda: has_main(pilot.app) and not len(main_of(pilot.app).workers))  # type: ignore[arg-type]
     await pilot.pause()
+
+
+async def press_fast(app: LayerstepApp, key: str) -> None:
+    """A key without waiting for what it does, as from somebody hammering."""
+    named = {"space": " ", "comma": ",", "full_stop": ".", "slash": "/", "colon": ":"}
+    event = Key(key, key if len(key) == 1 else named.get(key))
+    event.set_sender(app)
+    assert app._driver is not None
+    app._driver.send_message(event)
 
 
 @asynccontextmanager

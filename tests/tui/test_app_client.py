@@ -109,6 +109,46 @@ async def test_cancelling_the_coroutine_cancels_over_there() -> None:
     await client.close()
 
 
+async def test_a_change_that_is_hastened_still_answers_with_what_it_did() -> None:
+    client = EngineClient(lambda: process("--pace", "0.2"))
+    await client.attach(lambda header: None)
+    await client.open(model="modern", prompt="x")
+    change = asyncio.create_task(client.change("generate", n=100))
+    await asyncio.sleep(0.5)
+    started = time.monotonic()
+    client.hasten()
+    answer = await change
+    assert time.monotonic() - started < 0.5
+    assert answer["generated"]["stopped"] == "cancelled"
+    assert len(answer["tokens"][0]) == 2 + len(answer["generated"]["tokens"])
+    assert client.looked_at == client.run
+    await client.close()
+
+
+async def test_what_was_asked_before_a_change_is_answered_and_what_was_asked_during_it_is_stale() -> None:
+    link = MemoryLink(hold=True)
+    client = EngineClient(lambda: link)
+    await client.attach(lambda header: None)
+    opening = asyncio.create_task(client.open(model="modern", prompt="one"))
+    await asyncio.sleep(0)
+    link.release()
+    await opening
+    link.hold = True
+    before = asyncio.create_task(client.request("models"))
+    await asyncio.sleep(0)
+    changes = [asyncio.create_task(client.change("generate", n=1)) for _ in range(2)]
+    await asyncio.sleep(0)
+    during = asyncio.create_task(client.request("models"))
+    await asyncio.sleep(0)
+    link.release()
+    assert (await before).result["rows"]
+    assert [len((await change)["tokens"][0]) for change in changes] == [3, 4]
+    with pytest.raises(Stale):
+        await during
+    assert (await client.request("models")).result["rows"]
+    await client.close()
+
+
 async def test_a_new_run_makes_the_older_answers_stale() -> None:
     link = MemoryLink(hold=True)
     client = EngineClient(lambda: link)

@@ -117,11 +117,26 @@ def program(
         os.close(made.theirs)
 
 
+def test_keys_of_generating_reach_it_and_quitting_mid_token_is_quick() -> None:
+    with program(options=("--pace", "0.3")) as running:
+        running.until("step 1/")
+        running.press("g")
+        running.until("all 2 passes")
+        running.press("{")
+        running.until("pass @1")
+        running.press("}\x7f")  # and backspace, as terminals send it
+        running.press("G")
+        running.until("generating")
+        running.press("q")
+        assert running.ended() < 2
+        assert running.process.returncode == 0
+
+
 def test_from_start_to_quit_without_torch(tmp_path: Path) -> None:
     report = tmp_path / "modules"
     with program(report=str(report), size=(120, 30)) as app:
         app.until("the engine is starting")
-        app.until("step 1/43")
+        app.until("step 1/45")
         app.press("/pattern\r")
         app.until("attention · pattern")
         app.press("\x1b[B\x1b[Ah")
@@ -146,7 +161,7 @@ def test_quit_while_a_trace_is_opened_for_ages(key: str) -> None:
 
 def test_the_mouse_can_be_left_to_the_terminal() -> None:
     with program(arguments="light=True, mouse=False") as app:
-        app.until("step 1/43")
+        app.until("step 1/45")
         assert b"\x1b[?1003h" not in app.output
         assert b"48;2;251;250;247" in app.output  # the light theme's ground
         app.press("q")
@@ -155,7 +170,7 @@ def test_the_mouse_can_be_left_to_the_terminal() -> None:
 
 def test_a_polite_kill_gives_the_terminal_back() -> None:
     with program() as app:
-        app.until("step 1/43")
+        app.until("step 1/45")
         app.process.send_signal(signal.SIGTERM)
         app.ended()
         assert termios.tcgetattr(app.theirs) == app.before
@@ -164,7 +179,7 @@ def test_a_polite_kill_gives_the_terminal_back() -> None:
 
 def test_no_hostile_byte_reaches_the_terminal() -> None:
     with program(options=("--hostile",), size=(120, 40)) as app:
-        app.until("step 1/43")
+        app.until("step 1/45")
         app.press("/pattern\r")
         app.until("attention · pattern")
         for keys in ("vh", "\x1b[A" * 12, "v", "/logits\r", "m", "\x1b", "?", "\x1b", "T", "p\r", ":\x1b", "s\x1b"):

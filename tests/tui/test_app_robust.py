@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_engine import HOSTILE, FakeEngine, MemoryLink
-from helpers import go, has_main, main_of, running, settled, text_of, until
+from helpers import go, has_main, main_of, press_fast, running, settled, text_of, until
 from rich.cells import cell_len
 from textual.events import Paste
 
@@ -93,7 +93,7 @@ async def test_five_hundred_random_keys(seed: int) -> None:
     async with running(size=(90, 28), engine=FakeEngine(hostile=seed % 2 == 1)) as (app, pilot):
         for _ in range(10):
             for key in dice.choices(keys, k=50):
-                await _press_fast(app, key)
+                await press_fast(app, key)
             if dice.random() < 0.5:
                 await pilot.resize_terminal(dice.randrange(1, 160), dice.randrange(1, 50))
             await pilot.pause()
@@ -104,17 +104,6 @@ async def test_five_hundred_random_keys(seed: int) -> None:
         await settled(pilot)
         assert has_main(app)
         assert {cell_len(line) for line in text_of(app)} == {120}
-
-
-async def _press_fast(app: object, key: str) -> None:
-    """A key without waiting for what it does, as from somebody hammering."""
-    from textual import events
-    from textual.keys import _get_key_aliases, _get_unicode_name_from_key  # noqa: F401
-
-    char = key if len(key) == 1 else {"space": " ", "comma": ",", "full_stop": ".", "slash": "/", "colon": ":"}.get(key)
-    event = events.Key(key, char)
-    event.set_sender(app)  # type: ignore[arg-type]
-    app._driver.send_message(event)  # type: ignore[attr-defined]
 
 
 async def test_hostile_text_is_shown_and_harmless_everywhere() -> None:
@@ -329,7 +318,7 @@ async def test_leaving_at_any_moment_of_the_start(turns: int) -> None:
     async with app.run_test() as pilot:
         for _ in range(turns):
             await asyncio.sleep(0)
-        await _press_fast(app, "ctrl+c" if turns % 4 else "q")
+        await press_fast(app, "ctrl+c" if turns % 4 else "q")
         await until(pilot, lambda: not app._running)
     assert app.return_code == 0
     if app.client is not None:
@@ -340,7 +329,7 @@ async def test_keys_typed_ahead_keep_their_order() -> None:
     engine = FakeEngine()
     async with running(engine=engine) as (app, pilot):
         for key in ("p", *"hello", "enter", "p", *"second one", "enter", "slash", *"logits", "enter", "p", *"third"):
-            await _press_fast(app, key)
+            await press_fast(app, key)
         await until(pilot, lambda: bool(app.screen.query(AskInput)) and app.screen.query_one(AskInput).value == "third")
         prompts = [asked["prompt"] for method, asked in engine.asked if method == "open"]
         assert prompts[-2:] == ["hello", "second one"]

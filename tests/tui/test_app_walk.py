@@ -84,7 +84,7 @@ async def test_the_footer_says_the_real_keys() -> None:
         assert "? help" in line
         for action in ACTIONS:
             for key in action.hint.split()[:-1] if action.hint else []:
-                assert key in " ".join((action.shown_keys, "← → ←→ ↑↓ [ ] , . space")), action.id
+                assert key in " ".join((action.shown_keys, "← → ←→ ↑↓ [ ] { } , . space")), action.id
 
 
 async def test_views_change_in_place() -> None:

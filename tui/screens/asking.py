@@ -98,10 +98,8 @@ class Asking(_Base):
         return str(self.request.get("target", self.trace.target))
 
     def _prompt(self) -> str:
-        """What was typed last; of a chat the trace has only what the template made of it."""
-        if self.trace and not self.request.get("chat"):
-            return self.trace.prompt
-        return str(self.request.get("prompt", ""))
+        """What was typed last: not what a chat template made of it, nor what was generated after it."""
+        return str(self.request.get("prompt", self.trace.prompt if self.trace else ""))
 
     def _chat(self) -> dict[str, str]:
         """A chat stays one when the prompt or the model is another."""

@@ -54,6 +54,10 @@ class Fetching(_Base):
         def tell(self, title: str, message: str) -> None: ...
         def tell_gone(self, message: str) -> None: ...
         def focus_picture(self) -> None: ...
+        @property
+        def changing(self) -> bool: ...
+        def stop_changes(self) -> None: ...
+        async def changes_ended(self) -> None: ...
 
     # the engine and the trace
 
@@ -67,6 +71,7 @@ class Fetching(_Base):
         self._in_background(lambda: self._open(request), "open")
 
     async def _open(self, request: dict[str, str]) -> None:
+        await self.changes_ended()
         what = "opening" if "file" in request else "recording the pass"
         self._work(Job(what if self.client.state == "ready" else f"starting the engine, then {what}"))
         try:
@@ -175,7 +180,7 @@ class Fetching(_Base):
         """The plane with the expert's number where the cursor is on one that a router chose."""
         step, trace = plane.step, plane.trace
         chosen = trace.by_site.get(f"{step.site.rpartition('.')[0]}.expert_indices")
-        if self.cursor is None or chosen is None or chosen is step or "choice" not in step.axes:
+        if self.cursor is None or chosen is None or chosen.site == step.site or "choice" not in step.axes:
             return plane
         there = replace(self.cursor, step=chosen.index)
         indices = Plane.of(trace, there, views_of(chosen)[0])
@@ -190,19 +195,26 @@ class Fetching(_Base):
 
     def next_token(self) -> Ranking | None:
         """What comes after the cursor's token, or what an encoder would put there; None while that is not here."""
-        if self.trace is None or self.cursor is None or "logits" not in self.trace.by_site:
+        if self.trace is None or self.cursor is None or not (address := self.following(self.trace, self.cursor)):
             return Ranking()
-        cursor = self.cursor
-        length = self.trace.by_site["logits"].size("pos") or 1
-        return self._ranking(f"logits[b={cursor.batch},p={min(cursor.pos, length - 1)}]@{cursor.at}", "top")
+        return self._ranking(address, "top")
+
+    def following(self, trace: Trace, cursor: Cursor) -> str:
+        """Where the candidates after the cursor's token are ranked; '' where nothing is predicted."""
+        if "logits" not in trace.by_site:
+            return ""
+        logits = replace(cursor, step=trace.by_site["logits"].index)
+        return str(logits.address(trace).with_index(v=None))
 
     def ranking_here(self, plane: Plane) -> Ranking | None:
         """The ranking that a ranked picture shows."""
         if plane.view.kind != "ranked":
             return None
-        place = plane.address((0, 0), (0, 0))
-        address = Address.parse(place).with_index(v=None)
-        return self._ranking(str(address), "rank")
+        return self._ranking(self.candidates(plane), "rank")
+
+    def candidates(self, plane: Plane) -> str:
+        """Where the candidates of a ranked picture are ranked."""
+        return str(Address.parse(plane.address((0, 0), (0, 0))).with_index(v=None))
 
     def ranked_ids(self) -> list[int]:
         """The ids of the ranking that is shown, best first."""
@@ -235,8 +247,8 @@ class Fetching(_Base):
         self.show_all()
 
     def _first_time(self, lane: str, what: object) -> bool:
-        if self.client.state == "gone" or self._asked.get(lane) == what:
-            return False
+        if self.client.state == "gone" or self._asked.get(lane) == what or self.trace is not self.session.trace:
+            return False  # in the last case another trace is about to be drawn
         self._asked[lane] = what
         return True
 
@@ -259,9 +271,10 @@ class Fetching(_Base):
     @property
     def working(self) -> bool:
         """Whether something runs that Esc can stop."""
-        return self.query_one(JobLine).job is not None
+        return self.query_one(JobLine).job is not None or self.changing
 
     def stop_work(self) -> None:
         """Cancel what runs."""
         self.workers.cancel_group(self, "open")
         self.workers.cancel_group(self, "save")
+        self.stop_changes()

@@ -10,7 +10,7 @@ from textual.binding import Binding
 from textual.geometry import Size
 from textual.strip import Strip
 
-from tui.actions import ACTIONS, GROUPS
+from tui.actions import ACTIONS, CACHE_ACTIONS, GROUPS
 from tui.screens.dialog import Box, Dialog
 from tui.text import fit
 from tui.widgets.lines import LineView, shortened
@@ -23,6 +23,7 @@ MARKS = (
     ("┄", "a cell that is not here yet"),
     ("0.5 -.5", "the value in a cell, rounded; where a cell is too narrow for it: a shade, and - below zero"),
     ("░▒▓█  -=≡#", "shades above and below zero, each as strong as its share of the scale"),
+    ("▂ ▆", "a pass of the text, as long as its tokens, and one that is looked at"),
     ("✓ ✗", "a check of the engine that holds, or does not"),
 )
 
@@ -59,7 +60,7 @@ class HelpLines(LineView, can_focus=True):
         inks = self.inks
         for group in GROUPS:
             yield [Segment(f" {group}", inks.strong)]
-            for action in ACTIONS:
+            for action in (*ACTIONS, *CACHE_ACTIONS):
                 if action.group == group:
                     words = action.label + (f"  {action.help}" if action.help else "")
                     label, _, more = words.partition("  ")

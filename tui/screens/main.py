@@ -11,10 +11,12 @@ from tui.actions import BY_ID, bindings
 from tui.client import EngineClient
 from tui.screens.asking import Asking
 from tui.screens.fetching import Fetching
+from tui.screens.generating import Changes, Generating
 from tui.screens.walking import Walking
 from tui.session import Session
 from tui.state.cursor import Cursor
 from tui.state.layout import NARROW, SMALLEST, WIDE, panes
+from tui.state.sampling import Sampling
 from tui.state.trace import Trace
 from tui.state.views import Plane, View, views_of
 from tui.text import foreign
@@ -26,12 +28,13 @@ from tui.widgets.pass_tree import PassTree
 from tui.widgets.plane import PlaneView
 from tui.widgets.readout import Caption
 from tui.widgets.stage import Stage
+from tui.widgets.timeline import Timeline
 from tui.widgets.token_strip import TokenStrip
 from tui.widgets.welcome import Welcome
 from tui.widgets.why import WhyPane
 
 
-class MainScreen(Walking, Asking, Fetching, Screen[None]):
+class MainScreen(Walking, Asking, Generating, Fetching, Screen[None]):
     """Shows the walk. What a person does arrives as an action of the registry or as a widget's message."""
 
     CSS_PATH = "main.tcss"
@@ -52,6 +55,8 @@ class MainScreen(Walking, Asking, Fetching, Screen[None]):
         self.tree_wanted: bool | None = None
         self.why_wanted: bool | None = None
         self.trouble = ""
+        self.sampling = Sampling()
+        self.changes = Changes()
         self._asked: dict[str, object] = {}
         self.faults: list[Exception] = []
 
@@ -65,13 +70,14 @@ class MainScreen(Walking, Asking, Fetching, Screen[None]):
             with Pane(id="why-pane"):
                 yield WhyPane(id="why")
         yield JobLine(id="job")
+        yield Timeline(id="passes")
         yield TokenStrip(id="tokens")
         yield KeyLine(id="keys")
         yield Welcome(id="small")
 
     def on_mount(self) -> None:
         """Titles and the first words; the engine is talked to once the frame is painted."""
-        self.query_one("#job").display = False
+        self.query_one("#job").display = self.query_one(Timeline).display = False
         self.query_one("#tree-pane", Pane).titled("pass")
         self.query_one("#why-pane", Pane).titled("why")
         stage = self.query_one(Stage)
@@ -87,7 +93,11 @@ class MainScreen(Walking, Asking, Fetching, Screen[None]):
         """The picture chosen for the cursor's step."""
         if self.trace is None or self.cursor is None or not self.trace.steps:
             return None
-        views = views_of(self.trace.steps[self.cursor.step])
+        return self.view_of(self.trace, self.cursor)
+
+    def view_of(self, trace: Trace, cursor: Cursor) -> View:
+        """The picture chosen for the kind of step at a place."""
+        views = views_of(trace.step(cursor.step, cursor.at))
         return views[self.view_choice.get(views[0].kind, 0) % len(views)]
 
     @property
@@ -108,9 +118,11 @@ class MainScreen(Walking, Asking, Fetching, Screen[None]):
         if not self.alive:
             return
         trace, cursor, plane = self.trace, self.cursor, self.plane
-        self.query_one(HeaderLine).show(trace, cursor, self.client.state)
-        self.query_one(KeyLine).show(trace is not None, trace is not None and bool(trace.source_tokens))
+        self.query_one(HeaderLine).show(trace, cursor, self.client.state, self.sampling.words)
+        has_target, has_passes = (bool(trace.source_tokens), len(trace.passes) > 1) if trace else (False, False)
+        self.query_one(KeyLine).show(trace is not None, has_target, has_passes)
         self.query_one(PassTree).show(trace, cursor)
+        self.query_one(Timeline).show(trace, cursor)
         if trace is None or cursor is None or plane is None:
             return
         plane = self.named(plane)
@@ -177,6 +189,17 @@ class MainScreen(Walking, Asking, Fetching, Screen[None]):
         if name != "play":
             self.pause()
         getattr(self, action.method)()
+
+    def do_cache(self) -> None:
+        """The KV cache on its own screen; it may lead to an address."""
+        from tui.screens.cache import CacheScreen
+
+        trace, cursor = self.here
+        self.app.push_screen(CacheScreen(self.session, trace, cursor, self.faults), self._led_to)
+
+    def _led_to(self, address: str | None) -> None:
+        if address:
+            self.go_to_address(address)
 
     def on_key_line_pressed(self, event: KeyLine.Pressed) -> None:
         """A hint in the footer was clicked."""

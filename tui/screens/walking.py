@@ -193,7 +193,7 @@ class Walking(_Base):
 
     def go_to_token(self, pos: int) -> None:
         trace, cursor = self.here
-        self.move_to(replace(cursor, src=pos) if cursor.token_axis(trace) == "src" else replace(cursor, pos=pos))
+        self.move_to(replace(cursor, src=pos) if cursor.token_axis(trace) == "src" else cursor.to_pos(trace, pos))
 
     def go_to_cell(self, row: int | None, col: int | None) -> None:
         """A cell of the picture was chosen."""
@@ -216,7 +216,7 @@ class Walking(_Base):
 
     def do_view_next(self) -> None:
         trace, cursor = self.here
-        views = views_of(trace.steps[cursor.step])
+        views = views_of(trace.step(cursor.step, cursor.at))
         kind = views[0].kind
         self.view_choice[kind] = (self.view_choice.get(kind, 0) + 1) % len(views)
         self.show_all()
@@ -243,7 +243,7 @@ class Walking(_Base):
         """Another width of the cells, and a word where it stays or cannot be."""
         picture, (trace, cursor) = self.query_one(Stage).picture, self.here
         if not isinstance(picture, Heatmap):
-            cells = any(view.kind in ("attention", "matrix") for view in views_of(trace.steps[cursor.step]))
+            cells = any(view.kind in ("attention", "matrix") for view in views_of(trace.step(cursor.step, cursor.at)))
             self.say("no cells to widen" + (" · v shows them" if cells else " or narrow here"))
             return
         if zoom == self.zoom:

@@ -1,8 +1,10 @@
-"""Answers of the engine other than windows: rankings of the vocabulary, and checks."""
+"""Answers of the engine other than windows: rankings of the vocabulary, checks, what was generated, branches."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tui.state.numbers import special
 
@@ -44,6 +46,48 @@ class Check:
         if self.figure == self.tolerance == 0:
             return "exact"
         return f"off by {_figure(self.figure)}, allowed {_figure(self.tolerance)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What a request chose and ran: how many tokens, the text that is certain since, and why no more follow."""
+
+    count: int = 0
+    text: str = ""
+    stopped: str = ""
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Generated:
+        """From the engine's answer."""
+        tokens, text, stopped = answer.get("tokens") or (), answer.get("text") or "", answer.get("stopped") or ""
+        return cls(len(tokens), str(text), str(stopped))
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One way on: where it leaves its parent, with which token, the text from there, and how likely that was."""
+
+    branch: int
+    parent: int | None
+    pos: int
+    label: str
+    text: str
+    tokens: int
+    logprob: float | None
+
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> Branch:
+        """From a row of the engine's answer."""
+        parent, logprob = row.get("parent"), row.get("logprob")
+        return cls(
+            branch=int(row["branch"]),
+            parent=None if parent is None else int(parent),
+            pos=int(row["pos"]),
+            label=str(row.get("label") or ""),
+            text=str(row.get("text") or ""),
+            tokens=int(row["tokens"]),
+            logprob=None if logprob is None else float(logprob),
+        )
 
 
 def _figure(number: float) -> str:

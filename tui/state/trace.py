@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.sites import within_block
 
@@ -35,9 +35,25 @@ class Token:
     origin: str = ""
 
 
+class Pass(NamedTuple):
+    """One run of the model: ``length`` new positions after ``start`` earlier ones."""
+
+    start: int
+    length: int
+    seconds: float = 0.0
+
+    def holds(self, pos: int) -> bool:
+        """Whether a position of the text was run in it."""
+        return self.start <= pos < self.start + self.length
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the pass: what it writes, from what, and its words for people."""
+    """One step of the pass: what it writes, from what, and its words for people.
+
+    ``shape`` is over all passes, or in the one that ``Trace.step`` was asked for; then ``origin`` has the place in the
+    text of the first index on each axis. ``window`` is how far back its layer looks.
+    """
 
     index: int
     site: str
@@ -46,6 +62,8 @@ class Step:
     label: str
     axes: tuple[str, ...]
     shape: tuple[int, ...]
+    origin: tuple[int, ...] = ()
+    window: int | None = None
     block_name: str = ""
     on_path: bool = True
     kept: bool = True
@@ -60,6 +78,10 @@ class Step:
     def size(self, axis: str) -> int:
         """How long an axis is; 0 where the step has none of that name."""
         return self.shape[self.axes.index(axis)] if axis in self.axes else 0
+
+    def first(self, axis: str) -> int:
+        """What the first index on an axis stands for: a position where it runs over a part of the text."""
+        return self.origin[self.axes.index(axis)] if self.origin and axis in self.axes else 0
 
     @property
     def name(self) -> str:
@@ -113,7 +135,7 @@ class Trace:
     target: str = ""
     masked: tuple[tuple[int, ...], ...] = ()
     steps: tuple[Step, ...] = ()
-    passes: tuple[tuple[int, int], ...] = ((0, 0),)
+    passes: tuple[Pass, ...] = (Pass(0, 0),)
     run: int = 0
 
     @classmethod
@@ -136,7 +158,11 @@ class Trace:
             target=str(summary.get("target") or ""),
             masked=tuple(tuple(map(int, row)) for row in summary.get("masked") or ()),
             steps=tuple(_step(index, entry) for index, entry in enumerate(summary.get("steps") or ())),
-            passes=tuple((int(p["start"]), int(p["length"])) for p in summary.get("passes") or ()) or ((0, 0),),
+            passes=tuple(
+                Pass(int(p["start"]), int(p["length"]), float(p.get("seconds") or 0))
+                for p in summary.get("passes") or ()
+            )
+            or (Pass(0, 0),),
             run=run,
         )
 
@@ -149,6 +175,28 @@ class Trace:
     def blocks(self) -> tuple[int, ...]:
         """The blocks that have steps, in order."""
         return tuple(sorted({step.block for step in self.steps if step.block is not None}))
+
+    def step(self, index: int, at: int | None = None) -> Step:
+        """A step as it is over all passes, or in the pass ``at``: with its shape and origin there."""
+        step = self.steps[index]
+        if at is None or len(self.passes) == 1:
+            return step
+        if (index, at) not in self._in_pass:
+            self._in_pass[index, at] = _in_pass(step, self.passes[at])
+        return self._in_pass[index, at]
+
+    @cached_property
+    def _in_pass(self) -> dict[tuple[int, int], Step]:
+        return {}
+
+    @cached_property
+    def usual_at(self) -> int | None:
+        """The pass that is looked at first: the only one, or all of them stitched together (None)."""
+        return 0 if len(self.passes) == 1 else None
+
+    def pass_of(self, pos: int) -> int:
+        """The pass that a position was run in."""
+        return next((at for at, one in enumerate(self.passes) if one.holds(pos)), len(self.passes) - 1)
 
     @property
     def from_file(self) -> bool:
@@ -170,6 +218,15 @@ class Trace:
         """The label of a token; its position where there is none."""
         row = self.line(batch, axis)
         return row[pos].label if 0 <= pos < len(row) else str(pos)
+
+
+def _in_pass(step: Step, one: Pass) -> Step:
+    """A step in one pass. A causal window of W has let go of all keys but the W − 1 before the pass."""
+    held = one.start if step.window is None else min(one.start, step.window - 1)
+    along = dict.fromkeys(("pos", "query"), (one.start, one.length))
+    along |= dict.fromkeys(("key", "kv_pos"), (one.start - held, held + one.length))
+    places = [along.get(axis, (0, size)) for axis, size in zip(step.axes, step.shape, strict=True)]
+    return replace(step, shape=tuple(size for _, size in places), origin=tuple(first for first, _ in places))
 
 
 def _tokens(rows: Any) -> tuple[tuple[Token, ...], ...]:

@@ -21,7 +21,7 @@ class Row:
     part: str = ""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def rows_of(trace: Trace, open_block: int | None) -> tuple[Row, ...]:
     """The rows with one block open."""
     rows: list[Row] = []
@@ -44,7 +44,7 @@ def rows_of(trace: Trace, open_block: int | None) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=16)
 def place_of(trace: Trace, step: int) -> int:
     """The row of a step while its block is open."""
     rows = rows_of(trace, trace.steps[step].block)

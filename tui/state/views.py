@@ -73,13 +73,13 @@ class Plane:
     step: Step
     view: View
     place: tuple[tuple[str, int], ...]
-    at: int
+    at: int | None
     names: tuple[tuple[str, str], ...] = ()  # axis -> what the cursor's index on it is called
 
     @classmethod
     def of(cls, trace: Trace, cursor: Cursor, view: View) -> Plane:
         """The picture of the cursor's step."""
-        step = trace.steps[cursor.step]
+        step = trace.step(cursor.step, cursor.at)
         return cls(trace, step, view, tuple((axis, cursor.index(trace, axis)) for axis in view.fixed(step)), cursor.at)
 
     @property
@@ -109,7 +109,9 @@ class Plane:
 
     def label(self, axis: str, index: int) -> str:
         """What a row or column is called: the token where the axis runs over tokens, else its number."""
-        return self.trace.label(self.batch, index, axis) if axis in TOKEN_AXES else str(index)
+        if axis not in TOKEN_AXES:
+            return str(index)
+        return self.trace.label(self.batch, self.step.first(axis) + index, axis)
 
     def zero_is_masked(self, stats: Stats) -> bool:
         """Whether a cell of exactly 0 is a masked one: so it is among attention weights."""

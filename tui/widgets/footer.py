@@ -23,15 +23,22 @@ class KeyLine(LineView, can_focus=False):
             super().__init__()
             self.action = action
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, *, id: str | None = None, actions: tuple[Action, ...] = ACTIONS) -> None:
         super().__init__(id=id)
-        self._has_trace = self._has_target = False
+        self._actions = actions
+        self._has_trace = self._has_target = self._has_passes = False
         self._spots: list[tuple[int, int, str]] = []
 
-    def show(self, has_trace: bool, has_target: bool = False) -> None:
+    def show(self, has_trace: bool, has_target: bool = False, has_passes: bool = False) -> None:
         """Only what can be done now."""
-        if (has_trace, has_target) != (self._has_trace, self._has_target):
-            self._has_trace, self._has_target = has_trace, has_target
+        if (has_trace, has_target, has_passes) != (self._has_trace, self._has_target, self._has_passes):
+            self._has_trace, self._has_target, self._has_passes = has_trace, has_target, has_passes
+            self.forget()
+
+    def offer(self, actions: tuple[Action, ...]) -> None:
+        """Hint at these."""
+        if actions != self._actions:
+            self._actions = actions
             self.forget()
 
     def strip(self, y: int) -> Strip:
@@ -39,8 +46,9 @@ class KeyLine(LineView, can_focus=False):
         return self.cached((y, width), lambda: self._line(width) if y == 0 else [], width)
 
     def _line(self, width: int) -> list[Segment]:
-        able = [action for action in ACTIONS if action.hint and (self._has_trace or not action.needs_trace)]
+        able = [action for action in self._actions if action.hint and (self._has_trace or not action.needs_trace)]
         able = [action for action in able if self._has_target or not action.for_target]
+        able = [action for action in able if self._has_passes or not action.for_passes]
         chosen = set(_fitting(able, width - 1))
         segments, x = [Segment(" ", self.inks.text)], 1
         self._spots = []

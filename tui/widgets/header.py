@@ -17,14 +17,14 @@ class HeaderLine(LineView, can_focus=False):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._facts: tuple[str, ...] = ()
-        self._place = ""
+        self._place = self._sampling = ""
 
-    def show(self, trace: Trace | None, cursor: Cursor | None, state: str) -> None:
-        """Draw the trace's facts; ``state`` stands where there is no trace."""
+    def show(self, trace: Trace | None, cursor: Cursor | None, state: str, sampling: str = "") -> None:
+        """Draw the trace's facts; ``state`` stands where there is no trace, ``sampling`` where it is not greedy."""
         facts = facts_of(trace) if trace else (state,)
         place = f"step {cursor.step + 1}/{len(trace.steps)}" if trace and cursor else ""
-        if (facts, place) != (self._facts, self._place):
-            self._facts, self._place = facts, place
+        if (facts, place, sampling) != (self._facts, self._place, self._sampling):
+            self._facts, self._place, self._sampling = facts, place, sampling
             self.forget()
 
     def strip(self, y: int) -> Strip:
@@ -34,6 +34,8 @@ class HeaderLine(LineView, can_focus=False):
     def _line(self, width: int) -> list[Segment]:
         inks = self.inks
         name, place = " layerstep", f"{self._place} " if self._place else ""
+        if self._sampling and (spare := width - len(name) - len(place) - 6) >= 6:
+            place = f"{fit(self._sampling, min(len(self._sampling), spare))} · {place}"
         room = width - len(name) - len(place) - 1
         facts = list(self._facts)
         while len(facts) > 1 and cells(" · ".join(facts)) + 3 > room:

@@ -186,11 +186,11 @@ class Heatmap(PlaneView):
 
     def _ruler(self, plane: Plane, axis: str, left: int, count: int, width: int, here: int) -> list[Segment]:
         """Numbers every few columns, and the label of the cursor's column over it."""
-        total = count * width
+        total, first = count * width, plane.step.first(axis)
         every = 5 if width > 1 else 10
         marks = [" "] * total
         for col in range(left + -left % every, left + count, every):
-            text, at = str(col), (col - left) * width
+            text, at = str(first + col), (col - left) * width
             if at + len(text) <= total:
                 marks[at : at + len(text)] = text
         line = "".join(marks)
@@ -228,7 +228,7 @@ def _gutter(plane: Plane) -> int:
     if axis not in TOKEN_AXES:
         return max(len(str(rows)), len(axis) + 1) + 1
     widest = max((cells(plane.label(axis, row)) for row in range(min(rows, 200))), default=1)
-    return max(6, min(widest, LABEL)) + 1
+    return max(len(axis) + 2, min(widest, LABEL)) + 1
 
 
 def _after(text: str) -> str:

@@ -8,18 +8,20 @@ from rich.segment import Segment
 from textual.strip import Strip
 
 from tui.render.bars import bar
-from tui.text import fit
+from tui.text import cells, fit, foreign
 from tui.widgets.lines import LineView
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work under way; ``total`` is 0 while nobody knows how much it is."""
+    """Work under way; ``total`` is 0 while nobody knows how much it is, ``tail`` where the end of ``what`` counts."""
 
     title: str
     done: int = 0
     total: int = 0
     what: str = ""
+    tail: bool = False
+    ends: str = "cancels"
 
 
 class JobLine(LineView, can_focus=False):
@@ -44,12 +46,20 @@ class JobLine(LineView, can_focus=False):
         inks, room = self.inks, min(30, width // 4)
         share = bar(job.done, job.total, room, False, inks.primary, inks.primary, inks.bar_track) if job.total else []
         number = f" {job.done}/{job.total} " if job.total else " "
-        text = f" {job.title}  {job.what}" if job.what else f" {job.title}"
         space = max(0, width - room - len(number) - 15)
+        title = f" {job.title}  " if job.what else f" {job.title}"
+        what = _end(job.what, space - len(title)) if job.tail else job.what
         return [
-            Segment(fit(text, space), inks.text),
+            Segment(fit(title + what, space), inks.text),
             *(share or [Segment(" " * room, inks.text)]),
             Segment(number, inks.muted),
-            Segment(" Esc ", inks.primary),
-            Segment("cancels", inks.muted),
+            *([Segment(" Esc ", inks.primary), Segment(job.ends, inks.muted)] if job.ends else []),
         ]
+
+
+def _end(text: str, width: int) -> str:
+    """The end of a text, as much of it as fits."""
+    text = foreign(text[-4 * max(1, width) :]).lstrip(" ")
+    while text and cells(text) > width - 1:
+        text = text[max(1, (cells(text) - width + 1) // 2) :]
+    return text

@@ -18,13 +18,13 @@ LABEL = 18
 
 
 def spot(plane: Plane, cursor: Cursor) -> list[tuple[str, str, int]]:
-    """The cursor's place on the axes of the picture: axis, what is there, index."""
+    """The cursor's place on the axes of the picture: axis, what is there, index (of a position: in the whole text)."""
     axes = [axis for axis in (plane.view.rows, plane.view.cols) if axis]
     extra = [axis for axis in plane.step.axes if axis in TOKEN_AXES and axis not in axes]
     extra += [axis for axis in plane.step.axes if axis == "choice" and axis not in axes]
     named = dict(plane.names)
     return [
-        (axis, named.get(axis) or plane.label(axis, index), index)
+        (axis, named.get(axis) or plane.label(axis, index), plane.step.first(axis) + index)
         for axis in extra + axes
         for index in [cursor.index(plane.trace, axis)]
     ]

@@ -46,13 +46,14 @@ class TokenTable(RowsView):
     def _line(self, row: int) -> list[Segment]:
         assert self.plane is not None
         line = self.plane.trace.line(self.plane.batch, self.plane.view.rows)
-        token = line[row] if row < len(line) else Token(-1, "")
+        pos = self.plane.step.first(self.plane.view.rows) + row
+        token = line[pos] if pos < len(line) else Token(-1, "")
         here, value, inks = row == self.cell[0], self.value(row), self.inks
         text, quiet = (inks.cursor, inks.cursor_muted) if here else (inks.text, inks.muted)
         spaced = " ".join(token.hex[i : i + 2] for i in range(0, len(token.hex), 2))
         return [
             Segment("▸" if here else " ", inks.accent),
-            Segment(right(str(row), 5) + "  ", quiet),
+            Segment(right(str(pos), 5) + "  ", quiet),
             Segment(fit(token.label, 16) + " ", text),
             Segment(right("┄" if value is None else f"{value:.0f}", 9) + "  ", text),
             Segment("" if self._is_ids else right(str(token.id) if token.id >= 0 else "", 6) + "  ", quiet),

@@ -66,7 +66,7 @@ class WhyPane(LineView, can_focus=True):
             return
         old = self._state[0]
         self._state = state
-        if old is None or plane is None or old.step is not plane.step:
+        if old is None or plane is None or old.step.site != plane.step.site:
             self.scroll_to(y=0, animate=False, force=True, immediate=True)
         self._lay_out()
 
@@ -121,7 +121,7 @@ class WhyPane(LineView, can_focus=True):
             yield _EMPTY
             yield from _paragraph(step.story, inks.text, width)
         yield _EMPTY
-        yield from self._flow(plane.trace, step, width)
+        yield from self._flow(plane.trace, step, plane.at, width)
         if trouble:
             yield _EMPTY
             yield from _paragraph(f"✗ {trouble}", inks.error, width)
@@ -135,10 +135,11 @@ class WhyPane(LineView, can_focus=True):
             yield _EMPTY
             yield from _paragraph(f"○ {_unwritten(step)}", inks.muted, width)
 
-    def _flow(self, trace: Trace, step: Step, width: int) -> Iterator[Line]:
+    def _flow(self, trace: Trace, step: Step, at: int | None, width: int) -> Iterator[Line]:
         inks = self.inks
         for name in step.reads:
-            read = trace.by_site.get(name)
+            known = trace.by_site.get(name)
+            read = trace.step(known.index, at) if known else None
             yield from self._pair("in ", name, _shape(read) if read else "", width, read.index if read else -1)
         for name in step.params[:WEIGHTS]:
             yield from self._pair("w  ", name, "", width, -1, inks.muted)
@@ -167,6 +168,8 @@ class WhyPane(LineView, can_focus=True):
         for axis, label, index in places:
             size = plane.step.size(axis)
             tail = f"  {index} of {size}" if label != str(index) else f"  of {size}"
+            if plane.step.first(axis):
+                tail = f"  at {index}"
             yield (
                 [
                     Segment(f" {fit(axis, 8)} ", inks.muted),

@@ -1,0 +1,326 @@
+"""The actions that make the trace longer, shorter or another one, and those that move along its passes.
+
+Changes of the trace are done one after the other, however fast keys come; Esc ends the one under way and drops those
+that wait. What a change made is drawn together with its numbers, so that a picture grows and does not flicker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tui.client import EngineClient, EngineError, EngineGone, Stale
+from tui.session import Session
+from tui.state.answers import Generated, Ranking
+from tui.state.cursor import Cursor, follow
+from tui.state.sampling import Sampling
+from tui.state.trace import Trace
+from tui.state.views import Plane, View
+from tui.widgets.job import Job
+from tui.widgets.stage import Stage
+from tui.widgets.timeline import Timeline
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
+
+    _Base = Screen[None]
+else:
+    _Base = object
+
+PATIENCE = 0.3
+"""Seconds that a change may take before the line of long work appears, and that its numbers are waited for."""
+CHANGES = {
+    "generate": ("generating", "generate"),
+    "branch": ("taking that token", "take that token"),
+    "crop": ("going back", "go back"),
+    "switch": ("switching", "switch"),
+}
+"""What the engine is asked for, in words."""
+
+
+@dataclass(slots=True)
+class Run:
+    """A change under way. ``many``: a run of tokens; ``text`` is what it wrote so far."""
+
+    work: Callable[[Run], Awaitable[object]]
+    many: bool = False
+    stopped: bool = False
+    done: int = 0
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Changes:
+    """The change under way and those that wait."""
+
+    waiting: deque[Run] = field(default_factory=deque)
+    now: Run | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Generating(_Base):
+    """``g`` a token, ``G`` a run, Enter another candidate, Backspace a pass back, ``u`` the branches."""
+
+    client: EngineClient
+    session: Session
+    trace: Trace | None
+    cursor: Cursor | None
+    trouble: str
+    sampling: Sampling
+    changes: Changes
+    _asked: dict[str, object]
+
+    if TYPE_CHECKING:
+
+        @property
+        def here(self) -> tuple[Trace, Cursor]: ...
+        @property
+        def plane(self) -> Plane | None: ...
+        def view_of(self, trace: Trace, cursor: Cursor) -> View: ...
+        def move_to(self, cursor: Cursor) -> None: ...
+        def show_all(self) -> None: ...
+        def say(self, text: str, severity: str = "information") -> None: ...
+        def tell(self, title: str, message: str) -> None: ...
+        def ranked_ids(self) -> list[int]: ...
+        def following(self, trace: Trace, cursor: Cursor) -> str: ...
+        def candidates(self, plane: Plane) -> str: ...
+        def _work(self, job: Job | None) -> None: ...
+        def _in_background(self, work: Callable[[], Awaitable[None]], lane: str) -> None: ...
+
+    # what a person does
+
+    def do_generate_token(self) -> None:
+        """One token more."""
+        self._end_run()
+        self._queue(Run(lambda run: self._generate(run, 1)))
+
+    def do_generate_run(self) -> None:
+        """Token after token; while that goes on, the end of it."""
+        if not self._end_run():
+            self._queue(Run(lambda run: self._generate(run, self.sampling.tokens), many=True))
+
+    def do_generate_branch(self) -> None:
+        """The candidate at the cursor as the next token of its position."""
+        trace, cursor = self.here
+        plane, ids = self.plane, self.ranked_ids()
+        if plane is None or not ids:
+            self.say("at logits or probs, Enter takes the candidate at the cursor as the next token")
+            return
+        token = cursor.vocab if cursor.vocab in ids else ids[0]
+        pos = plane.step.first("pos") + cursor.index(trace, "pos") + 1
+        line = trace.line(cursor.batch)
+        if pos < len(line) and line[pos].id == token:
+            self.say(f"the text goes on with {line[pos].label} already")
+            return
+        self._end_run()
+        self._queue(Run(lambda run: self._change(run, "branch", pos=pos, id=token)))
+
+    def do_generate_back(self) -> None:
+        """Without the last pass."""
+        self._end_run()
+        self._queue(Run(self._back))
+
+    def do_generate_branches(self) -> None:
+        """The branches as a tree."""
+        self._in_background(self._ask_branches, "branches")
+
+    def do_generate_sampling(self) -> None:
+        """How tokens are chosen."""
+        from tui.screens.sampling import SamplingScreen
+
+        self.app.push_screen(SamplingScreen(self.sampling, self.session.check_sampling), self._sampling_given)
+
+    def do_pass_next(self) -> None:
+        """The next pass, after the last one all of them together."""
+        self._along_passes(1)
+
+    def do_pass_previous(self) -> None:
+        """The pass before."""
+        self._along_passes(-1)
+
+    def _along_passes(self, by: int) -> None:
+        trace, cursor = self.here
+        if len(trace.passes) == 1:
+            self.say("there is one pass so far; g adds one of one token")
+        self.move_to(cursor.pass_by(trace, by))
+
+    def on_timeline_picked(self, event: Timeline.Picked) -> None:
+        """A pass was clicked."""
+        trace, cursor = self.here
+        self.move_to(cursor.in_pass(trace, event.at))
+
+    def _sampling_given(self, sampling: Sampling | None) -> None:
+        if sampling is not None:
+            self.sampling = sampling
+            self.show_all()
+
+    async def _ask_branches(self) -> None:
+        from tui.screens.branches import BranchScreen
+
+        try:
+            current, rows = await self.session.branches()
+        except (Stale, EngineGone):
+            return
+        except EngineError as error:
+            self.tell("branches", str(error))
+            return
+
+        def chosen(branch: int | None) -> None:
+            if branch is not None and branch != current:
+                self._end_run()
+                self._queue(Run(lambda run: self._change(run, "switch", branch=branch)))
+
+        self.app.push_screen(BranchScreen(current, rows), chosen)
+
+    # one change after the other
+
+    @property
+    def changing(self) -> bool:
+        """Whether the trace is being changed."""
+        return self.changes.now is not None
+
+    def stop_changes(self) -> None:
+        """End what is under way and drop what waits. What was generated stays."""
+        self.changes.waiting.clear()
+        if (run := self.changes.now) is not None and not run.stopped:
+            run.stopped = True
+            self._work(Job("stopping after this token" if run.many else "stopping", ends=""))
+            self.client.hasten()
+
+    async def changes_ended(self) -> None:
+        """End what is under way, and wait until it has."""
+        self.stop_changes()
+        if self.changing:
+            await self.changes.ended.wait()
+
+    def _end_run(self) -> bool:
+        """End a run of many tokens, so that what is asked for now comes next; whether there was one."""
+        run = self.changes.now
+        if run is None or not run.many or run.stopped:
+            return False
+        run.stopped = True
+        self.client.hasten()
+        return True
+
+    def _queue(self, run: Run) -> None:
+        self.changes.waiting.append(run)
+        if not self.changing:
+            self.changes.now = run
+            self.changes.ended.clear()
+            self._in_background(self._work_off, "change")
+
+    async def _work_off(self) -> None:
+        changes = self.changes
+        try:
+            while changes.waiting:
+                changes.now = changes.waiting.popleft()
+                await changes.now.work(changes.now)
+        finally:
+            changes.waiting.clear()
+            changes.now = None
+            changes.ended.set()
+            self._work(None)
+
+    async def _generate(self, run: Run, count: int) -> None:
+        while run.done < count and not run.stopped:
+            made = await self._change(run, "generate", n=1, **self.sampling.params)
+            if made is None:
+                return
+            run.done += made.count
+            run.text += made.text
+            if made.stopped not in ("", "cancelled", "length"):
+                self.say(f"stopped: {made.stopped}", "warning" if made.stopped == "context" else "information")
+            if made.stopped or not made.count:
+                return
+
+    async def _back(self, run: Run) -> None:
+        trace, _ = self.here
+        if len(trace.passes) == 1:
+            self.say("this is the first pass; p changes the prompt")
+        else:
+            await self._change(run, "crop", n=trace.passes[-1].start)
+
+    async def _change(self, run: Run, method: str, **params: Any) -> Generated | None:
+        """Ask for another trace, and draw it once it is here with its numbers; None where there is none."""
+        if self.client.state == "gone":
+            self.say("the engine is not running; press r to start it again", "warning")
+            return None
+        title, verb = CHANGES[method]
+        slow = self.set_timer(PATIENCE, lambda: self._report(run, title))
+        if run.many:
+            slow.stop()
+            self._report(run, title)
+        try:
+            trace, made = await self.session.change(method, **params)
+        except (Stale, EngineGone):
+            return None
+        except EngineError as error:
+            if error.kind != "Cancelled":
+                self.changes.waiting.clear()  # it would say the same again
+                self.tell(f"stopped after {run.done} tokens" if run.done else f"could not {verb}", str(error))
+            return None
+        finally:
+            slow.stop()
+        await self._renew(trace, stays=method == "generate" and (not made.count or (run.done > 0 and self._looks_back)))
+        return made
+
+    def _report(self, run: Run, title: str) -> None:
+        if run is self.changes.now and not run.stopped:
+            total = self.sampling.tokens if run.many else 0
+            self._work(Job(title, run.done, total, run.text, tail=True, ends="stops"))
+
+    @property
+    def _looks_back(self) -> bool:
+        """Whether the cursor was moved away from the end: then a run goes on behind it."""
+        trace, cursor = self.here
+        return cursor.pos < len(trace.line(cursor.batch)) - 1
+
+    async def _renew(self, trace: Trace, stays: bool) -> None:
+        """Another trace of the same prompt."""
+        old = self.trace
+
+        def place() -> Cursor:
+            was, cursor = self.here
+            if not stays:
+                return follow(was, cursor, trace)
+            return replace(cursor, at=trace.usual_at) if len(was.passes) == 1 else cursor
+
+        await self._fetch_ahead(trace, place())
+        self.cursor = place()  # from where it is by now
+        self.trace, self.trouble, self._asked = trace, "", {}
+        self.show_all()
+        for notice in trace.notices:
+            if old is None or notice not in old.notices:
+                self.say(notice, "warning")
+
+    async def _fetch_ahead(self, trace: Trace, cursor: Cursor) -> None:
+        """Get what will be drawn of a trace that is not drawn yet."""
+        plane = Plane.of(trace, cursor, self.view_of(trace, cursor))
+        questions: list[Awaitable[Ranking | object]] = []
+        if plane.view.kind == "ranked":
+            questions.append(self.session.ranking(self.candidates(plane)))
+        else:
+            questions.append(self.session.block(plane, *self._about(plane, cursor)))
+        if following := self.following(trace, cursor):
+            questions.append(self.session.ranking(following))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.gather(*questions, return_exceptions=True)
+
+    def _about(self, plane: Plane, cursor: Cursor) -> tuple[tuple[int, int], tuple[int, int]]:
+        """As many rows and columns around the cursor as the picture shows now."""
+        picture = self.query_one(Stage).picture
+        spans = picture.seen() if picture is not None and picture.plane is not None else ((0, 1), (0, 1))
+        (rows, cols), cell = plane.size, plane.cell(cursor)
+        return _around(spans[0], cell[0], rows), _around(spans[1], cell[1], cols)
+
+
+def _around(span: tuple[int, int], at: int, size: int) -> tuple[int, int]:
+    """A range as long as ``span`` that holds ``at``, moved as little as can be, inside ``size``."""
+    length = max(1, span[1] - span[0])
+    start = max(at - length + 1, min(span[0], at))
+    return max(0, min(start, size - length)), min(size, max(0, min(start, size - length)) + length)

@@ -1,0 +1,111 @@
+"""A what-if: keys and values in few bits, with the error that they cause at each site."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from rich.segment import Segment
+from textual.events import Click
+
+from tui.render.bars import bar
+from tui.state.cache import Damage, Quantised
+from tui.state.numbers import count, size, special
+from tui.text import cells, fit, foreign, right
+from tui.widgets.cache_section import Line, Section, widest
+
+SITE = 30
+"""Cells of a site's name at most."""
+
+
+class CacheQuantised(Section):
+    """A table along the depth of the pass; the cursor is on a site."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._quantised: Quantised | None = None
+        self._bits = 8
+        self._row = self._top = 0
+
+    @property
+    def site(self) -> str:
+        """The site at the cursor; '' where there is none."""
+        rows = self._quantised.rows if self._quantised else ()
+        return rows[min(self._row, len(rows) - 1)].site if rows else ""
+
+    def show(self, bits: int, quantised: Quantised | None, trouble: str = "") -> None:
+        """Draw what became of the pass with ``bits`` bits; None: it was not run yet."""
+        self._bits, self._quantised = bits, quantised
+        self._row = min(self._row, max(0, len(quantised.rows) - 1)) if quantised else self._row
+        self.say(bits, quantised, trouble=trouble)
+
+    def move(self, by: int) -> None:
+        """To another site."""
+        rows = len(self._quantised.rows) if self._quantised else 0
+        self._row = max(0, min(self._row + by, rows - 1))
+        self.lay_out()
+
+    def in_sight(self) -> tuple[int, int]:
+        found = self._quantised
+        return self.around(self._top + self._row, self._row, len(found.rows)) if found else (0, -1)
+
+    def write(self, width: int) -> Iterator[Line]:
+        found, inks = self._quantised, self.inks
+        if found is None:
+            yield [Segment(" m ", inks.primary), Segment(f"runs the passes with an int{self._bits} cache", inks.muted)]
+            yield [Segment(" i ", inks.primary), Segment(f"int{12 - self._bits} instead", inks.muted)]
+            return
+        head = list(self._head(found, width))
+        yield from head
+        names = widest((row.site for row in found.rows), min(SITE, max(8, width - 30)))
+        most = max((row.relative for row in found.rows if math.isfinite(row.relative)), default=0.0)
+        yield [Segment(f"   {fit('site', names)} {right('max |Δ|', 8)} {right('of norm', 8)}", inks.faint)]
+        self._top = self.lead + len(head) + 1
+        for row, damage in enumerate(found.rows):
+            yield self._line(damage, row == self._row, names, most, width)
+
+    def _head(self, found: Quantised, width: int) -> Iterator[Line]:
+        inks = self.inks
+        less = f"  {found.before / found.bytes:.1f} × less" if found.bytes else ""
+        groups = f", groups of {found.group}" if found.group else ""
+        yield [
+            Segment(f" int{found.bits}{groups}  ", inks.strong),
+            Segment(f"{size(found.before)} → {size(found.bytes)}", inks.text),
+            Segment(less, inks.accent),
+        ]
+        if found.of:
+            same = found.same_top == found.of
+            yield [
+                Segment(" ✓ " if same else " ✗ ", inks.success if same else inks.error),
+                Segment(f"same top token {count(found.same_top)} of {count(found.of)}", inks.text),
+                Segment(f"  KL {_figure(found.kl)}", inks.muted),
+            ]
+        yield []
+
+    def _line(self, damage: Damage, here: bool, names: int, most: float, width: int) -> Line:
+        inks = self.inks
+        share = f"{damage.relative:.2%}" if math.isfinite(damage.relative) else special(damage.relative)
+        odd = not math.isfinite(damage.error)
+        return [
+            Segment(" ▸ " if here else "   ", inks.accent),
+            Segment(_tail(damage.site, names) + " ", inks.cursor if here else inks.text),
+            Segment(right(_figure(damage.error), 8), inks.error if odd else inks.text),
+            Segment(right(share, 9) + "  ", inks.muted),
+            *bar(damage.relative, most, max(0, width - names - 24), False, inks.bar_up, inks.bar_down, inks.bar_track),
+        ]
+
+    def on_click(self, event: Click) -> None:
+        """A click on a site."""
+        row = event.y + self.scroll_offset.y - self._top
+        if self._quantised and 0 <= row < len(self._quantised.rows):
+            self.move(row - self._row)
+
+
+def _figure(number: float) -> str:
+    return special(number) or (f"{number:.1e}" if number else "0")
+
+
+def _tail(name: str, width: int) -> str:
+    """A site's name in ``width`` cells, its end kept."""
+    shown = foreign(name)
+    return fit(shown if cells(shown) <= width else "…" + shown[-(width - 1) :], width)
