@@ -45,18 +45,20 @@ class Branches:
         if self._run is None or self._run.options != options or self._run.trace is not self.trace:
             self._run = _Run(model, self.trace, options)
         run, stopped = self._run, ""
-        done: list[Generated] = []
-        run.watch = lambda *_: watch(len(done), n, run.next.token.label)
+        tokens: list[Json] = []
+        text = ""
+        run.watch = lambda *_: watch(len(tokens), n, run.next.token.label)
         try:
-            while len(done) < n and not (stopped := run.next.stopped):
+            while len(tokens) < n and not (stopped := run.next.stopped):
                 run.watch()
-                done.append(run.step())
+                one = run.step()  # of which nothing is held: its scores are as long as the vocabulary
+                tokens.append({"id": one.token.id, "label": one.token.label, "prob": one.prob})
+                text += one.text
         except Cancelled:
             stopped = "cancelled"
         finally:
             self.traces[self.current] = run.trace = run.next.trace
-        tokens = [{"id": p.token.id, "label": p.token.label, "prob": p.prob} for p in done]
-        return {"generated": {"tokens": tokens, "text": "".join(p.text for p in done), "stopped": stopped}}
+        return {"generated": {"tokens": tokens, "text": text, "stopped": stopped}}
 
     def branch(self, model: Model, pos: int, token: int, watch: Watch) -> Json:
         """Another token at a position. Where the text ends there it is simply one token more."""

@@ -1,6 +1,6 @@
 """Generation, and the KV cache as it grows: one token a line, with what was likeliest and the bytes that are held.
 
-    python samples/scripts/cache_as_it_grows.py "Once upon a time"
+python samples/scripts/cache_as_it_grows.py "Once upon a time"
 """
 
 import argparse

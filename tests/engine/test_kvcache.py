@@ -312,7 +312,7 @@ def test_whole_numbers_count_their_scales(d_head):
     scales = torch.empty(groups, dtype=torch.float16).nbytes
     assert row_bytes(d_head, "int8") == torch.empty(d_head, dtype=torch.int8).nbytes + scales
     packed = torch.nn.functional.pad(torch.arange(d_head) % 16, (0, d_head % 2)).view(-1, 2)  # two to a byte
-    assert row_bytes(d_head, "int4") == (packed[:, 0] * 16 + packed[:, 1]).to(torch.uint8).nbytes + 2 * scales  # and minima
+    assert row_bytes(d_head, "int4") == (packed[:, 0] * 16 + packed[:, 1]).to(torch.uint8).nbytes + 2 * scales
     assert row_bytes(d_head, "float8") == torch.empty(d_head, dtype=torch.float8_e4m3fn).nbytes
     told = {row["name"]: row["counted"] for row in cost_of(tiny_config(d_head=d_head)).as_dtypes()}
     assert told["int4"] == f"4 bits a number, and a scale and a minimum of 2 B for every {min(d_head, 32)}"
