@@ -17,15 +17,17 @@ FOLDER = Path(__file__).parent / "pictures"
 PROMPT = "The server crashed because the disk was full. It"
 
 PICTURES = {
-    "app": (("modern", PROMPT), "blocks.1.attn.pattern[h=7,q=10,k=2]@0", (132, 38)),
-    "values": (("modern", PROMPT), "blocks.2.mlp.post[p=10,d=0]@0", (132, 38)),
-    "logits": (("classic", PROMPT), "logits[p=10]@0", (132, 38)),
+    "app": ("modern", "blocks.1.attn.pattern[h=7,q=10,k=2]@0", (132, 38), ()),
+    "values": ("modern", "blocks.2.mlp.post[p=10,d=0]@0", (132, 38), ()),
+    "logits": ("classic", "logits[p=10]@0", (132, 38), ()),
+    "generated": ("modern", "blocks.1.attn.pattern[h=7]", (132, 38), ("g",) * 6),
+    "cache": ("modern", "tokens", (160, 45), (*("g",) * 6, "K", "left", "3", "m", "4", "m", "5", "m", "1")),
 }
-"""File name -> model and prompt, the place looked at, size in cells."""
+"""File name -> model, the place looked at, size in cells, keys that are pressed then."""
 
 
-async def draw(name: str, model: str, prompt: str, address: str, size: tuple[int, int]) -> None:
-    app = LayerstepApp(lambda: EngineClient(ProcessLink), {"model": model, "prompt": prompt}, address)
+async def draw(name: str, model: str, address: str, size: tuple[int, int], keys: tuple[str, ...]) -> None:
+    app = LayerstepApp(lambda: EngineClient(ProcessLink), {"model": model, "prompt": PROMPT}, address)
     async with app.run_test(size=size) as pilot:
         for _ in range(600):
             await pilot.pause(0.1)
@@ -33,7 +35,10 @@ async def draw(name: str, model: str, prompt: str, address: str, size: tuple[int
             if strips and re.search(r"step \d+/", strips[0].text) and not len(app.screen.workers):
                 break
         else:
-            raise SystemExit(f"{name}: the app did not open {prompt!r} within a minute")
+            raise SystemExit(f"{name}: the app did not open {PROMPT!r} within a minute")
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause(0.7)  # it asks the engine
         await pilot.pause(1.5)
         svg = app.export_screenshot(title="layerstep")
     (FOLDER / f"{name}.svg").write_text(svg, encoding="utf-8")
@@ -42,8 +47,8 @@ async def draw(name: str, model: str, prompt: str, address: str, size: tuple[int
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    for name, ((model, prompt), address, size) in PICTURES.items():
-        asyncio.run(draw(name, model, prompt, address, size))
+    for name, (model, address, size, keys) in PICTURES.items():
+        asyncio.run(draw(name, model, address, size, keys))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from engine.analysis.pages import pages
 from engine.analysis.quantised import quantised
 from engine.chat import messages_of
 from engine.checkpoints.lookup import find
+from engine.checks import Check
 from engine.continuing import Branches
 from engine.dtypes import dtype_name
 from engine.errors import AddressError, LayerstepError, PromptError
@@ -173,15 +174,17 @@ class Session:
         }
 
     def checks(self, site: str | None, watch: Watch) -> Json:
-        """The invariants of one site's step, or of all steps."""
+        """The invariants of one site's step, or of all steps; of all passes the one in which each holds worst."""
         program, passes = self.trace.program, len(self.trace.passes)
         names = [step.site.name for step in program.steps] if site is None else [program.site(site).name]
         order = {name: i for i, name in enumerate(names)}
-        rows: list[Json] = []
+        worst: dict[tuple[str, str], Check] = {}
         for check in self.trace.iter_checks(site):
             watch(check.at * len(names) + order.get(check.site, 0), passes * len(names), check.site)
-            rows.append(check.to_json())
-        return {"rows": rows}
+            known = worst.setdefault((check.site, check.name), check)
+            if _badness(check) > _badness(known):
+                worst[check.site, check.name] = check
+        return {"rows": [check.to_json() for check in worst.values()]}
 
     def generate(self, params: Mapping[str, Any], watch: Watch) -> Json:
         """More tokens; the summary of the longer trace, and what was generated."""
@@ -230,6 +233,11 @@ class Session:
 
     def save(self, path: Path, force: bool) -> Json:
         return {"path": str(path), "size": self.trace.save(path, force=force)}
+
+
+def _badness(check: Check) -> tuple[bool, float]:
+    """How near an invariant is to not holding."""
+    return not check.ok, check.figure / check.tolerance if check.tolerance else check.figure
 
 
 def summary(trace: Trace) -> Json:
