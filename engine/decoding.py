@@ -12,17 +12,17 @@ from numbers import Integral
 from jaxtyping import Float
 from torch import Tensor
 
-from engine.cache import Appending, Held, KVCache
+from engine.cache import BLOCK, Appending, Held, KVCache
 from engine.config import Rotary
 from engine.errors import PromptError
 from engine.model import Model
 from engine.ops.base import PassInfo
 from engine.ops.rotary import regime
-from engine.plan import Keep, kept_sites, plan_pass, refuse_if_too_large
-from engine.prompts import bare_token, check_length, has_encoder, more_ids
-from engine.recording import NEVER_REFUSED, SOURCE, first_pass, held_after, last_position, numbers
+from engine.plan import Keep, bytes_of_more, kept_sites, plan_pass, refuse_if_too_much
+from engine.prompts import bare_token, check_length, has_encoder, ids_of, more_ids
+from engine.recording import SOURCE, first_pass, held_after, last_position, numbers
 from engine.runner import Prepared, prepare
-from engine.runtime import Watch, available_memory
+from engine.runtime import Watch
 from engine.text import Token, display, grouped
 from engine.told import SCALINGS
 from engine.traces import Pass, Trace, fingerprint
@@ -77,8 +77,10 @@ class Decoder:
         return self._before["logits[p=-1]"][0] if made is None else made[0, -1]
 
     def feed(self, ids: Sequence[int], watch: Watch | None = None) -> Pass:
-        """Run one more pass, over tokens of these ids."""
-        start, n = self.length, len(ids)
+        """Run one more pass, over tokens of these ids. Raises PromptError where they are none of the vocabulary."""
+        start, n = self.length, len(ids_of(self.model.config, ids))
+        if not n:
+            raise PromptError("there are no tokens to go on with; give at least one")
         self._check_room(n)
         places = list(range(self._next, self._next + n))
         info = self._info(places[-1] + 1)
@@ -125,12 +127,17 @@ class Decoder:
                 self._say(said)
         if self._next + n - 1 > (most := last_position(model)):
             raise PromptError(f"the next positions, {self._next} and on, are beyond the {most + 1} of {model.name}")
+        size, kept = model.dtype.itemsize, list(self._kept)
         if n > 1:
             sizes = model.config.axis_sizes(1, n, start, self._src)
-            plan = plan_pass(model.program, sizes, model.dtype.itemsize, list(self._kept))
-            if plan.peak > NEVER_REFUSED:
-                cheaper = plan_pass(model.program, sizes, model.dtype.itemsize, "residual")
-                refuse_if_too_large(plan, cheaper, f"recording {n} tokens", available_memory(model.device))
+            plan = plan_pass(model.program, sizes, size, kept)
+            refuse_if_too_much(
+                plan.peak, f"recording {n} tokens", model.device,
+                residual=lambda: plan_pass(model.program, sizes, size, "residual").peak,
+            )  # fmt: skip
+        elif start % BLOCK == 0:  # one by one they are counted by blocks: out of memory ends a process unheard
+            more = bytes_of_more(model.program, model.config, size, start, BLOCK, kept, self._src) - self._cache.bytes
+            refuse_if_too_much(more, f"recording {BLOCK} more tokens", model.device, advice="save what there is")
 
     @property
     def _src(self) -> int:

@@ -14,14 +14,14 @@ from torch import Tensor
 from engine.cache import Held
 from engine.compiled import Compile, check, decoder
 from engine.decoding import Decoder, check_goes_on
-from engine.errors import MemoryLimitError, PromptError, SamplingError
+from engine.errors import PromptError, SamplingError
 from engine.model import Model
-from engine.plan import Keep, bytes_of_more
+from engine.plan import Keep, bytes_of_more, check_limit, refuse_if_too_much
 from engine.prompts import Prompt, bare_token, has_encoder, ids_of
-from engine.recording import NEVER_REFUSED, trace
-from engine.runtime import Watch, available_memory
+from engine.recording import trace
+from engine.runtime import Watch
 from engine.sampling import Sampling
-from engine.text import Token, display, human
+from engine.text import Token, display
 from engine.traces import Trace
 
 Stopped = Literal["", "end token", "stop string", "length", "context"]
@@ -97,6 +97,7 @@ def generate(
         raise PromptError(f"{model.name} does not predict the next token, so it cannot generate; take a decoder")
     if sampling is not None and not isinstance(sampling, Sampling):
         raise SamplingError(f"sampling is a Sampling(temperature=…), and not {display(repr(sampling))[:60]}")
+    check_limit(max_memory)
     ends = _end_ids(model) if stop_tokens is None else _checked_ends(model, stop_tokens)
     stops = _checked_stops(model, stop)
     check(model, compile, prompt.passes[-1].info.kernel if isinstance(prompt, Trace) else kernel)
@@ -126,15 +127,10 @@ def _refuse_if_too_much(model: Model, before: Trace, new: int, keep: Keep, max_m
     def need(keep: Keep) -> int:
         return bytes_of_more(model.program, model.config, model.dtype.itemsize, before.length, new, keep, src)
 
-    if max_memory is None and need(keep) <= NEVER_REFUSED:
-        return
-    limit = available_memory(model.device) if max_memory is None else max_memory
-    if need(keep) > limit:
-        less = need("residual")
-        advice = f'; keep="residual" needs {human(less)}' if less <= limit else "; take fewer"
-        raise MemoryLimitError(
-            f"recording {new} more tokens needs {human(need(keep))}, but the limit is {human(limit)}{advice}"
-        )
+    what = f"recording {new} more tokens"
+    refuse_if_too_much(
+        need(keep), what, model.device, max_memory, residual=lambda: need("residual"), advice="take fewer"
+    )
 
 
 class _Tokens(Iterator[Generated]):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+
+import torch
 
 from engine.config import ModelConfig
 from engine.errors import AddressError, MemoryLimitError, PromptError
 from engine.ops.base import Shape
 from engine.program import Program
+from engine.runtime import available_memory
 from engine.sites import Site
 from engine.text import display
 from engine.text import human as human
+
+NEVER_REFUSED = 32 * 1024 * 1024
+"""Bytes that a run may take without asking how much memory is free; asking takes longer than a small pass."""
 
 Keep = str | Sequence[str]
 """``"all"``, ``"residual"``, or a list of them and of site patterns such as ``["blocks.*.attn.q"]``."""
@@ -172,11 +178,23 @@ def check_limit(max_memory: object) -> None:
         raise PromptError(f"max_memory must be a number of bytes, but is {display(repr(max_memory))[:80]}")
 
 
-def refuse_if_too_large(plan: Plan, cheaper: Plan | None, what: str, limit: int) -> None:
-    """Raise MemoryLimitError, with the numbers and the cheaper plan, where a plan's peak is over ``limit`` bytes."""
-    if plan.peak <= limit:
+def refuse_if_too_much(
+    need: int,
+    what: str,
+    device: torch.device,
+    max_memory: int | None = None,
+    *,
+    residual: Callable[[], int] | None = None,
+    advice: str = "shorten the prompt",
+) -> None:
+    """Raise MemoryLimitError, with the numbers and a way out, where ``need`` bytes are over ``max_memory``, by default
+    what is free; ``residual`` tells how many keeping less would need. PromptError where the limit is no number."""
+    check_limit(max_memory)
+    if max_memory is None and need <= NEVER_REFUSED:
         return
-    advice = "shorten the prompt"
-    if cheaper is not None and cheaper.peak <= limit:
-        advice = f'keep="residual" needs {human(cheaper.peak)}'
-    raise MemoryLimitError(f"{what} needs {human(plan.peak)}, but the limit is {human(limit)}; {advice}")
+    limit = available_memory(device) if max_memory is None else int(max_memory)
+    if need <= limit:
+        return
+    if residual is not None and (less := residual()) <= limit:
+        advice = f'keep="residual" needs {human(less)}'
+    raise MemoryLimitError(f"{what} needs {human(need)}, but the limit is {human(limit)}; {advice}")

@@ -17,7 +17,7 @@ from engine.model import Model
 from engine.ops.base import PassInfo
 from engine.ops.kernels import KERNELS
 from engine.ops.mask import PADDING, is_dense
-from engine.plan import Keep, Plan, check_limit, kept_sites, plan_pass, prompt_sizes, refuse_if_too_large
+from engine.plan import Keep, Plan, check_limit, kept_sites, plan_pass, prompt_sizes, refuse_if_too_much
 from engine.prompts import (
     Prompt,
     Side,
@@ -31,12 +31,9 @@ from engine.prompts import (
     tokenise,
 )
 from engine.runner import run
-from engine.runtime import Watch, available_memory
+from engine.runtime import Watch
 from engine.text import Token, display
 from engine.traces import Pass, Trace
-
-NEVER_REFUSED = 32 * 1024 * 1024
-"""Bytes that a run may take without asking how much memory is free; asking takes longer than a small pass."""
 
 SOURCE = ("source_tokens", "source_positions")
 
@@ -162,11 +159,11 @@ def _affordable(model: Model, batch: int, length: int, src: int, keep: Keep, max
     """The plan of the first pass. Raises MemoryLimitError where it is over the limit."""
     sizes = model.config.axis_sizes(batch, length, 0, src)
     plan = plan_pass(model.program, sizes, model.dtype.itemsize, keep)
-    if max_memory is not None or plan.peak > NEVER_REFUSED:
-        limit = available_memory(model.device) if max_memory is None else max_memory
-        cheaper = plan_pass(model.program, sizes, model.dtype.itemsize, "residual") if keep != "residual" else None
-        what = f"recording {batch} × {length} tokens" + (f" after a source of {src}" if src else "")
-        refuse_if_too_large(plan, cheaper, what, limit)
+    what = f"recording {batch} × {length} tokens" + (f" after a source of {src}" if src else "")
+    refuse_if_too_much(
+        plan.peak, what, model.device, max_memory,
+        residual=lambda: plan_pass(model.program, sizes, model.dtype.itemsize, "residual").peak,
+    )  # fmt: skip
     return plan
 
 

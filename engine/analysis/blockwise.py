@@ -10,15 +10,13 @@ from torch import Tensor
 
 from engine.analysis.cachecost import no_cache
 from engine.config import ModelConfig
-from engine.errors import MemoryLimitError, NotKeptError, PromptError
+from engine.errors import NotKeptError, PromptError
 from engine.ops.base import PassInfo
-from engine.plan import check_limit, plan_pass
+from engine.plan import plan_pass, refuse_if_too_much
 from engine.program import Program
-from engine.recording import NEVER_REFUSED
 from engine.runner import run
-from engine.runtime import Watch, available_memory
+from engine.runtime import Watch
 from engine.sites import ENCODER, block_of
-from engine.text import human
 from engine.traces import Trace
 
 Blocks = tuple[tuple[str, ...], ...]
@@ -83,13 +81,8 @@ def refuse_beyond(
     Counted is a pass that holds a block's sites, as much again for those of the trace, which may have to be derived,
     and ``beside``.
     """
-    check_limit(max_memory)
     src = len(trace.source_tokens[0]) if trace.source_tokens else 0
     sizes = trace.config.axis_sizes(len(trace.tokens), length, past, src)
     plans = [plan_pass(trace.program, sizes, trace.dtype.itemsize, list(names)) for names in wanted]
     peak = beside + 2 * max(plan.peak for plan in plans)
-    if max_memory is None and peak <= NEVER_REFUSED:
-        return
-    limit = available_memory(trace.device) if max_memory is None else max_memory
-    if peak > limit:
-        raise MemoryLimitError(f"{what} needs {human(peak)}, but the limit is {human(limit)}; crop the trace first")
+    refuse_if_too_much(peak, what, trace.device, max_memory, advice="crop the trace first")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 ROWS = 24
 """So many layers or passes are printed."""
 STORED, ADDED, DROPPED = "█", "▒", "·"
+MOST = 999_999
+"""One token less than the engine goes on for, since the last one does not run; a test holds it so."""
 
 
 @make_command(
@@ -37,7 +40,7 @@ STORED, ADDED, DROPPED = "█", "▒", "·"
     ),
 )
 @click.argument("source", metavar="[FILE|PROMPT]", required=False)
-@click.option("-n", "more", type=click.IntRange(1, 2**20), metavar="N", help="Go on greedily for N tokens first.")
+@click.option("-n", "more", type=click.IntRange(1, MOST), metavar="N", help="Go on greedily for N tokens first.")
 @click.option("--tokens", type=click.IntRange(1, 2**31), metavar="N", help="What N tokens cost.")
 @click.option("--time", "timed", is_flag=True, help="Time one more token, with the cache and without it.")
 @model_option
@@ -65,7 +68,7 @@ def command(
         trace = open_source(context, source, options)
         with Progress() as progress, prompt_interrupts():
             if more is not None:
-                trace = _longer(trace, more, keep_of(options["keep"]), progress)
+                trace = _longer(trace, more, progress, keep_of(options["keep"]), options["max_memory"])
             report = cache_report(trace, tokens)
             if timed:
                 timing = _timed(trace, progress)
@@ -102,14 +105,15 @@ def _planned(context: click.Context, tokens: int, options: dict[str, Any]) -> Ca
     return plan_cache(folder.config, tokens, dtype, device, source=tokens if folder.config.encoder_layers else 0)
 
 
-def _longer(trace: Trace, more: int, keep: str | list[str], progress: Progress) -> Trace:
+def _longer(trace: Trace, more: int, progress: Progress, keep: str | list[str], max_memory: int | None) -> Trace:
     """The trace after as many more tokens, the likeliest each time, one pass each; fewer where the text ends."""
     from engine.generating import generate
 
-    last = trace
-    for step in generate(_model_of(trace), trace, max_new_tokens=more + 1, keep=keep, watch=progress.watch):
-        last = step.trace  # the token that the step chose has not run yet
-    return last
+    steps = generate(
+        _model_of(trace), trace, max_new_tokens=more + 1, keep=keep, max_memory=max_memory, watch=progress.watch
+    )
+    [last] = deque(steps, maxlen=1)
+    return last.trace  # the token that the last step chose has not run
 
 
 def _timed(trace: Trace, progress: Progress) -> Timing:

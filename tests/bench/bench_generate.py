@@ -107,8 +107,9 @@ def step_at(make: str, near: int, far: int, target: float, rounds: int) -> None:
 
 
 def residual_line(make: str, lengths: list[int], target: float) -> None:
-    """Memory per prompt token with keep="residual", from prompt to prompt; the largest over the smallest."""
-    per_token = []
+    """Memory at the peak with keep="residual" over the prompt's length: what each further token takes, from one length
+    to the next; the largest over the smallest."""
+    peaks = []
     for length in lengths:
         done = subprocess.run(
             [sys.executable, "-c", RESIDUAL.format(make=make, length=length)], capture_output=True, text=True
@@ -116,10 +117,15 @@ def residual_line(make: str, lengths: list[int], target: float) -> None:
         if done.returncode:
             raise SystemExit(done.stderr)
         peak, kept = map(int, done.stdout.split())
-        per_token.append(kept / length)
+        peaks.append(peak)
         print(f"    keep=residual, {length:6} tokens: {kept / 2**20:7.1f} MiB kept, {peak / 2**20:7.1f} at the peak, "
               f"{kept / length:.0f} and {peak / length:.0f} B a token", flush=True)  # fmt: skip
-    report(f"residual bytes a token, {lengths[0]} to {lengths[-1]}", max(per_token) / min(per_token), target)
+    each = [
+        (more - less) / (long - short)
+        for (less, short), (more, long) in itertools.pairwise(zip(peaks, lengths, strict=True))
+    ]
+    detail = ", ".join(f"{size:.0f}" for size in each) + " B for each further token"
+    report(f"residual memory a token, {lengths[0]} to {lengths[-1]}", max(each) / min(each), target, detail=detail)
 
 
 def main() -> None:
@@ -132,7 +138,7 @@ def main() -> None:
         speed(TINY, 128, 2.5, seconds, compiled=True)
     speed(SMALL, 24, 1.5, seconds)
     step_at(TINY, 256, 4096, 1.3, 60)
-    residual_line(TINY, [4096, 8192] if "--quick" in sys.argv else [4096, 8192, 16384, 32768], 1.05)
+    residual_line(TINY, [2048, 4096, 8192] if "--quick" in sys.argv else [4096, 8192, 16384, 32768], 1.05)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ from safetensors.torch import load_file
 from engine import extend, load_model, trace
 from engine.analysis.cachecost import cache_bytes, plan_cache
 from engine.analysis.kvcache import cache_report
-from engine.cli.cache import ADDED, DROPPED, STORED, grid
+from engine.cli.cache import ADDED, DROPPED, MOST, STORED, grid
 from engine.config import LayerKind, Rotary
+from engine.generating import MAX_NEW
 
 PROMPT = "dog bites man"
 WINDOW = {
@@ -89,6 +90,13 @@ def test_it_goes_on_first(call: Call, mixed):
     assert done.json["tokens"] == before["tokens"] + 3
     assert [row["new"] for row in done.json["growth"]] == [before["tokens"], 1, 1, 1]
     assert done.json["bytes"] == done.json["formula"]
+
+
+def test_it_goes_on_within_the_memory_and_the_bounds_of_the_engine(call: Call, mixed):
+    done = call("cache", PROMPT, "--model", mixed, "-n", "500", "--max-memory", "300K")
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert "recording 501 more tokens needs" in done.err
+    assert MOST + 1 == MAX_NEW  # the last token that is chosen does not run
 
 
 def test_it_goes_on_from_a_file_with_its_model(call: Call, mixed, tmp_path):

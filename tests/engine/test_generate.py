@@ -15,6 +15,7 @@ from test_splits import EXACT, assert_same
 from tiny import CAUSAL, ENCODER, GPT2, LONGER, MODERN, SENTENCE, TRANSLATOR, configs, gap, random_ids, random_model
 
 from engine import Generated, Model, Sampling, Trace, branch, crop, extend, generate, open_trace, trace
+from engine.cache import BLOCK
 from engine.decoding import Decoder
 from engine.errors import Cancelled, LayerstepError, MemoryLimitError, PromptError, SamplingError, is_out_of_memory
 from engine.ops.attention import Attention
@@ -408,6 +409,13 @@ def test_what_is_out_of_range_is_one_line_before_anything_runs(tiny, monkeypatch
     assert "\n" not in str(error.value)
 
 
+def test_a_limit_that_is_no_number_is_refused_after_a_trace_too(tiny):
+    model = tiny(**MODERN)
+    for begin in ([1, 2, 3], trace(model, [1, 2, 3])):
+        with pytest.raises(PromptError, match=r"^max_memory must be a number of bytes, but is '1G'$"):
+            generate(model, begin, max_memory="1G")
+
+
 def test_what_cannot_go_on_is_refused_at_once(tiny):
     model, encoder, pooled = tiny(**MODERN), tiny(**ENCODER), tiny(**SENTENCE)
     headless = tiny(**GPT2, head="none")
@@ -468,3 +476,26 @@ def test_a_batch_is_refused_before_it_runs(tiny, ran):
     with pytest.raises(PromptError, match="batch"):
         generate(tiny(**MODERN), [[1, 2], [3, 4]])
     assert not ran
+
+
+def test_memory_is_asked_for_before_each_block_of_tokens(tiny, monkeypatch):
+    model = tiny(**MODERN, n_ctx=4096)
+    before = trace(model, random_ids(model.config, BLOCK - 2), keep="residual")
+    tokens = generate(model, before, max_new_tokens=5000, stop_tokens=())  # more than are counted at once
+    monkeypatch.setattr("engine.plan.NEVER_REFUSED", 0)
+    monkeypatch.setattr("engine.plan.available_memory", lambda device: 1000)
+    done = [next(tokens), next(tokens), next(tokens)]
+    with pytest.raises(MemoryLimitError, match=r"recording 256 more tokens needs .* 1000 B; save what there is"):
+        next(tokens)
+    assert done[-1].trace.length == BLOCK
+    monkeypatch.setattr("engine.plan.available_memory", lambda device: 2**30)
+    assert next(tokens).step == 3
+
+
+@pytest.mark.parametrize("ids", [[], [10**9], [-1], [1.5], "ab"])
+def test_a_decoder_is_fed_ids_of_the_vocabulary(tiny, ids):
+    model = tiny(**MODERN)
+    decoder = Decoder(model, trace(model, [1, 2]))
+    with pytest.raises(PromptError):
+        decoder.feed(ids)
+    assert decoder.feed([3]).length == 1

@@ -502,7 +502,7 @@ def test_what_cannot_go_on_cannot_be_timed(monkeypatch):
         time_per_token(encoder, trace(encoder, [1, 2]))
     long = random_model(tiny_config(**MODERN, n_ctx=8192, d_vocab=2000), dtype=torch.float32)
     t = trace(long, [1] * 5000, keep="residual")
-    monkeypatch.setattr("engine.recording.available_memory", lambda device: 1000)
+    monkeypatch.setattr("engine.plan.available_memory", lambda device: 1000)
     with pytest.raises(MemoryLimitError, match="5001 tokens"):
         time_per_token(long, t)
 

@@ -237,14 +237,13 @@ def test_a_run_over_the_limit_is_refused_with_the_numbers(tiny, monkeypatch):
 
 def test_the_limit_is_what_is_free_unless_said(tiny, monkeypatch):
     model = tiny(**MODERN, n_ctx=2048)
-    for module in ("recording", "decoding"):
-        monkeypatch.setattr(f"engine.{module}.available_memory", lambda device: 1000)
+    monkeypatch.setattr("engine.plan.available_memory", lambda device: 1000)
     scores = ["blocks.*.attn.scores"]  # of 1024 tokens: 64 MiB
     with pytest.raises(MemoryLimitError, match="the limit is 1000 B"):
         trace(model, [1] * 1024, keep=scores)
     with pytest.raises(MemoryLimitError, match="the limit is 1000 B"):
         extend(model, trace(model, [1, 2, 3]), [1] * 1024, keep=scores)
-    monkeypatch.setattr("engine.recording.available_memory", lambda device: GIB)
+    monkeypatch.setattr("engine.plan.available_memory", lambda device: GIB)
     assert trace(model, [1] * 1024, keep=["blocks.0.attn.scores"]).length == 1024
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from bits import assert_same_bits
 from tiny import GEMMA, GPT2, MODERN
 
 from engine import Model, Sampling, extend, generate, load_model, trace
-from engine.browse import Session
+from engine.browse import Session, summary
 from engine.errors import AddressError, Cancelled, LayerstepError, PromptError, SamplingError
 from engine.ops.attention import Attention
 from engine.service import Channel, receive
@@ -72,6 +73,20 @@ def test_tokens_in_many_requests_are_those_in_one_and_those_of_generate(session,
     assert_same_bits(many, expected[7].trace)
 
 
+def test_many_tokens_at_once_hold_the_scores_of_few(session, monkeypatch):
+    refs: list[weakref.ref] = []
+
+    def noting(*given, **options):
+        for step in generate(*given, **options):
+            refs.append(weakref.ref(step.scores))
+            assert sum(ref() is not None for ref in refs) <= 3  # it, the one before, and the answer's last
+            yield step
+
+    monkeypatch.setattr("engine.continuing.generate", noting)
+    session.generate({"n": 9, "temperature": 0.7, "seed": 1}, quiet)
+    assert len(refs) == 10
+
+
 def test_the_answer_is_the_summary_of_the_longer_trace(session):
     before = session.trace.length
     told = session.generate({"n": 3}, quiet)
@@ -79,6 +94,15 @@ def test_the_answer_is_the_summary_of_the_longer_trace(session):
     assert [(p["start"], p["length"]) for p in told["origins"]] == [(0, before)] + [(before + i, 1) for i in range(3)]
     assert [p["token"] for p in told["origins"][1:]] == [t.label for t in session.trace.tokens[0][before:]]
     assert told["prompt"] == session.trace.prompt == PROMPT + told["generated"]["text"]
+
+
+def test_the_numbers_of_a_step_are_those_of_all_passes_together(tiny):
+    session = with_model(tiny(**GEMMA, dtype=torch.float32), [1, 2, 3, 4, 5])  # a window of 3, and all
+    many = session.generate({"n": 4}, quiet)
+    at_once = summary(trace(session.model, [token.id for token in session.trace.tokens[0]]))
+    told, expected = ({row["site"]: row["numbers"] for row in answer["steps"]} for answer in (many, at_once))
+    assert told == expected
+    assert told["blocks.1.attn.pattern"].endswith("9 rows over 9 keys")
 
 
 def test_it_stops_where_a_text_is_said_and_stays_there(session):
