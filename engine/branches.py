@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from engine.errors import PromptError
 from engine.ops.base import at_least_float32
+from engine.text import display
 from engine.traces import Trace
 
 
@@ -34,7 +35,10 @@ class Branch:
 
 def tree(traces: Sequence[Trace]) -> tuple[Branch, ...]:
     """Traces of one prompt each as a tree, in their order: it follows from their tokens alone. Raises PromptError."""
+    if not isinstance(traces, Iterable):
+        raise PromptError(f"a tree is of a list of traces, and not of {display(repr(traces))[:60]}")
     branches: list[Branch] = []
+    traces = [_as_trace(trace) for trace in traces]
     for i, trace in enumerate(traces):
         shared = [_common(trace, earlier) for earlier in traces[:i]]
         pos = max(shared, default=0)
@@ -51,9 +55,25 @@ class Comparison:
     shared: dict[str, float]
     beyond: dict[str, float]
 
+    @property
+    def text(self) -> str:
+        """The comparison in one line."""
+        if not any(self.beyond.values()):
+            return f"the same for {self.parts_at} positions, and no position beyond is in both"
+        site = max(self.beyond, key=self.beyond.__getitem__)
+        near = max(self.shared.values(), default=0.0)
+        return (
+            f"the same for {self.parts_at} positions, up to {near:.2g} at any site; beyond they differ most in {site}, "
+            f"by {self.beyond[site]:.3g}"
+        )
+
+    def __str__(self) -> str:
+        return self.text
+
 
 def compare(a: Trace, b: Trace) -> Comparison:
     """Two continuations site by site, over positions. Raises PromptError where they are not of one architecture."""
+    a, b = _as_trace(a), _as_trace(b)
     if replace(a.config, name="") != replace(b.config, name=""):
         raise PromptError(f"{a.config.name} and {b.config.name} are two architectures; compare traces of one")
     pos, both = _common(a, b), min(a.length, b.length)
@@ -67,6 +87,13 @@ def compare(a: Trace, b: Trace) -> Comparison:
                 shared[name] = float(gap[:pos].max()) if pos else 0.0
                 beyond[name] = float(gap[pos:].max()) if both > pos else 0.0
     return Comparison(pos, shared, beyond)
+
+
+def _as_trace(trace: object) -> Trace:
+    """Raises PromptError for anything else."""
+    if not isinstance(trace, Trace):
+        raise PromptError(f"a branch is a trace, and not {display(repr(trace))[:60]}")
+    return trace
 
 
 def _common(a: Trace, b: Trace) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from threading import Lock
 
 import torch
 from jaxtyping import Shaped
@@ -18,6 +19,9 @@ BLOCK = 256
 ALIGN = 32
 """A position lies in its buffer where it lies modulo this many: products know in their last bits how memory is aligned,
 and what is derived later must not differ in them."""
+
+
+_claim = Lock()
 
 
 class _Buffer:
@@ -85,12 +89,15 @@ class Held:
         """
         buffer, more = self.buffer, new.shape[1]
         stop = self.stop + more
-        if buffer.filled != self.stop or stop > buffer.end:
+        with _claim:  # another thread may go on from here as well
+            if in_place := buffer.filled == self.stop and stop <= buffer.end:
+                buffer.filled = stop
+        if not in_place:
             size = stop - self.start
             buffer = _Buffer.of(self.start, size + (size // 2 if room is None else room), new)
             buffer.rows.narrow(1, self.start - buffer.origin, len(self)).copy_(self.rows)
+            buffer.filled = stop
         buffer.rows.narrow(1, self.stop - buffer.origin, more).copy_(new)
-        buffer.filled = stop
         return Held(buffer, self.start, stop)
 
 

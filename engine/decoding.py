@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,9 +20,9 @@ from engine.ops.rotary import regime
 from engine.plan import Keep, bytes_of_more, kept_sites, plan_pass, refuse_if_too_much
 from engine.prompts import bare_token, check_length, has_encoder, ids_of, more_ids
 from engine.recording import SOURCE, first_pass, held_after, last_position, numbers
-from engine.runner import Prepared, prepare
-from engine.runtime import Watch
-from engine.text import Token, display, grouped
+from engine.runner import Prepared, prepare, unasked
+from engine.runtime import Stopwatch, Watch
+from engine.text import Origin, Token, display, grouped
 from engine.told import SCALINGS
 from engine.traces import Pass, Trace, fingerprint
 
@@ -34,7 +33,7 @@ class Decoder:
     """Goes on from a trace of one prompt, pass by pass. The trace itself does not change.
 
     ``keep`` is what each pass records. ``room``: for how many more positions the caches get room at once;
-    None lets them grow by halves. Raises
+    None lets them grow by halves. ``origin`` is what the new tokens are said to come from. Raises
     PromptError for a trace of a batch, of another model, or of one that looks both ways.
     """
 
@@ -42,6 +41,7 @@ class Decoder:
         check_goes_on(model, before)
         program, last = model.program, before.passes[-1]
         self.model = model
+        self.origin: Origin = "text"
         self.passes = list(before.passes)
         self.notices = list(before.notices)
         self._before = before
@@ -78,21 +78,26 @@ class Decoder:
 
     def feed(self, ids: Sequence[int], watch: Watch | None = None) -> Pass:
         """Run one more pass, over tokens of these ids. Raises PromptError where they are none of the vocabulary."""
-        start, n = self.length, len(ids_of(self.model.config, ids))
-        if not n:
+        ids = ids_of(self.model.config, ids)
+        if not ids:
             raise PromptError("there are no tokens to go on with; give at least one")
+        with unasked():
+            return self._feed(ids, watch)
+
+    def _feed(self, ids: list[int], watch: Watch | None) -> Pass:
+        start, n = self.length, len(ids)
         self._check_room(n)
         places = list(range(self._next, self._next + n))
         info = self._info(places[-1] + 1)
         keys = self._keys.append(numbers(self.model, [places]), self._room)
         appending = Appending(self._cache.held, self._room, self._windows)
-        given = {"tokens": numbers(self.model, [list(ids)]), "positions": keys.rows[:, start:], KEYS: keys.rows}
-        began = time.perf_counter()
+        given = {"tokens": numbers(self.model, [ids]), "positions": keys.rows[:, start:], KEYS: keys.rows}
+        took = Stopwatch(self.model.device)
         made = self._run(given | self._always, appending, info, watch)
-        seconds = time.perf_counter() - began
+        took.stop()
         info.append = None
         inputs = given | {name: self._always[name] for name in SOURCE if name in self._always}
-        self.passes.append(Pass(start, n, info, inputs, {name: made[name] for name in self._kept}, seconds))
+        self.passes.append(Pass(start, n, info, inputs, {name: made[name] for name in self._kept}, took))
         self._made, self._keys = made, keys
         self._cache = held_after(self.model, made, appending.held, start + n)
         self._next += n
@@ -165,7 +170,9 @@ class Decoder:
     def _trace(self, n: int, cache: KVCache, logits: Tensor | None, notices: tuple[str, ...]) -> Trace:
         before, model = self._before, self.model
         passes = self.passes[:n]
-        tokens, text = more_tokens(model, before, self._new[: passes[-1].start + passes[-1].length - before.length])
+        tokens, text = more_tokens(
+            model, before, self._new[: passes[-1].start + passes[-1].length - before.length], self.origin
+        )
         longer = Trace(
             model.config,
             model.program,
@@ -186,11 +193,11 @@ class Decoder:
         return longer
 
 
-def more_tokens(model: Model, before: Trace, ids: Sequence[int]) -> tuple[tuple[Token, ...], str]:
+def more_tokens(model: Model, before: Trace, ids: Sequence[int], origin: Origin) -> tuple[tuple[Token, ...], str]:
     """The tokens of a trace and these behind, and the prompt as text: a character may have begun before."""
     if model.tokenizer is None:
-        return (*before.tokens[0], *map(bare_token, ids)), before.prompt
-    whole = tuple(model.tokenizer.extend(before.tokens[0], ids))
+        return (*before.tokens[0], *(replace(bare_token(i), origin=origin) for i in ids)), before.prompt
+    whole = tuple(model.tokenizer.extend(before.tokens[0], ids, origin))
     return whole, _text(model, before, whole)
 
 
@@ -279,14 +286,15 @@ def crop(model: Model, trace: Trace, n: int, *, watch: Watch | None = None) -> T
     return decoder.trace()
 
 
-def branch(model: Model, trace: Trace, pos: int, token: int, *, watch: Watch | None = None) -> Trace:
+def branch(model: Model, trace: Trace, pos: int, token: int | str, *, watch: Watch | None = None) -> Trace:
     """Another token at position ``pos``, and on from there: the trace before it, and one more pass.
 
-    What lies before is shared with the trace. Raises PromptError where the position or the token is not there.
+    A text stands for its tokens, as in `extend`. What lies before is shared with the trace. Raises PromptError where the position or the token is not there.
     """
     if isinstance(pos, bool) or not isinstance(pos, Integral) or not 1 <= pos <= trace.length:
         raise PromptError(f"a branch begins at position 1…{trace.length} of this trace, and not at {pos!r}")
-    return extend(model, crop(model, trace, pos, watch=watch), [token], watch=watch)
+    before = crop(model, trace, pos, watch=watch)
+    return extend(model, before, token if isinstance(token, str) else [token], watch=watch)
 
 
 def _text(model: Model, trace: Trace, tokens: Sequence[Token]) -> str:

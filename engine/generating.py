@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
+from threading import Lock
 from typing import Literal
 
 import torch
@@ -31,6 +32,7 @@ MOST_ROOM = 4096
 """Positions for which the cache gets room at once; for more it grows by halves, since few texts become as long."""
 LONGEST_STOP = 10_000
 """Characters of a stop string."""
+STOP_TOKENS = "stop_tokens is a list of token ids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ def generate(
     if room is not None:
         _refuse_if_too_much(model, before, room, keep, max_memory)
     going_on = decoder(model, before, keep=keep, room=room, compile=compile)
+    going_on.origin = "generated"
     return _Tokens(going_on, sampling or Sampling(), max_new_tokens, ends, stops, watch)
 
 
@@ -149,10 +152,22 @@ class _Tokens(Iterator[Generated]):
         self._source = None if sampling.greedy else sampling.generator()
         self._longest, self._tail = max(map(len, stops), default=0), ""
         self._step = 0
+        self._alone = Lock()
         self._chosen: int | None = None  # and not run yet
         self._stopped: Stopped = ""
 
     def __next__(self) -> Generated:
+        if not self._alone.acquire(blocking=False):
+            raise PromptError("the next token is being computed already; ask for one at a time")
+        try:
+            return self._one_more()
+        finally:
+            self._alone.release()
+
+    def __copy__(self) -> _Tokens:
+        raise PromptError("tokens that are being generated cannot be copied; generate(model, step.trace) goes on apart")
+
+    def _one_more(self) -> Generated:
         if self._stopped:
             raise StopIteration
         if self._chosen is not None:
@@ -189,9 +204,13 @@ def _end_ids(model: Model) -> frozenset[int]:
 
 
 def _checked_ends(model: Model, stop_tokens: object) -> frozenset[int]:
-    if isinstance(stop_tokens, str | bytes) or not isinstance(stop_tokens, Iterable):
-        raise PromptError("stop_tokens is a list of token ids")
-    return frozenset(ids_of(model.config, list(stop_tokens)))
+    told = stop_tokens.tolist() if hasattr(stop_tokens, "tolist") else stop_tokens  # of torch and numpy
+    if isinstance(told, str | bytes) or not isinstance(told, Iterable):
+        raise PromptError(STOP_TOKENS)
+    ids = list(told)
+    if not all(isinstance(i, Integral) for i in ids):
+        raise PromptError(STOP_TOKENS)
+    return frozenset(ids_of(model.config, ids))
 
 
 def _checked_stops(model: Model, stop: Sequence[str]) -> tuple[str, ...]:

@@ -13,12 +13,28 @@ from engine.ops.base import PassInfo
 from engine.program import Program
 from engine.runtime import Watch, threads
 
+AUTOCAST = ("cpu", "cuda")
+"""Devices for which a caller may have switched autocast on."""
+
 
 @contextlib.contextmanager
 def computing(program: Program) -> Iterator[None]:
     """Where steps of a program run: without gradients, and always on as many threads, so that bits repeat."""
-    with threads(program.n_params), torch.no_grad():
+    with threads(program.n_params), torch.no_grad(), unasked():
         yield
+
+
+def unasked() -> contextlib.AbstractContextManager[object]:
+    """Without what a caller has switched on for tensors of his own: autocast would change numbers, and a cache made in
+    inference mode could not be gone on with outside of it."""
+    if not (torch.is_inference_mode_enabled() or any(map(torch.is_autocast_enabled, AUTOCAST))):
+        return contextlib.nullcontext()
+    stack = contextlib.ExitStack()
+    stack.enter_context(torch.inference_mode(False))
+    for device in AUTOCAST:
+        if torch.is_autocast_enabled(device):
+            stack.enter_context(torch.autocast(device, enabled=False))
+    return stack
 
 
 @dataclass(frozen=True, slots=True, eq=False)

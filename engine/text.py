@@ -24,7 +24,7 @@ MAX_PROMPT_CHARS: Final = 2_000_000
 MAX_PROMPT_BYTES: Final = 4 * MAX_PROMPT_CHARS
 """The same limit before decoding: no encoding takes more than four bytes for a character."""
 
-Origin = Literal["text", "tokenizer", "special in text", "template", "template or text", "padding"]
+Origin = Literal["text", "tokenizer", "special in text", "template", "template or text", "padding", "generated"]
 """Where a token comes from: what was typed, what the tokenizer or the chat template put around it, padding."""
 
 ORIGIN_WORDS: Final[dict[str, str]] = {
@@ -34,6 +34,7 @@ ORIGIN_WORDS: Final[dict[str, str]] = {
     "template": "added by template",
     "template or text": "template or your text",
     "padding": "padding",
+    "generated": "generated",
 }
 """An origin beside a token, in a table."""
 

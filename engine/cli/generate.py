@@ -142,7 +142,11 @@ def command(
     if text is not None:
         text.end()
     say_notices(*(notice for notice in trace.notices if notice not in notices))
-    size = trace.save(Path(path), force=force) if path is not None else None
+    size, failed = None, None
+    try:
+        size = trace.save(Path(path), force=force) if path is not None else None
+    except (LayerstepError, OSError) as error:  # what there is to tell, the seed above all, is told first
+        failed = error
     result = Result(model, trace, one, sampling, seconds, path, size)
     if as_json:
         notices = list(dict.fromkeys((*notices, *trace.notices)))
@@ -150,6 +154,8 @@ def command(
         say_json(result.to_json() | {"notices": notices, "text": whole, "tokens": told})
     else:
         say_error(*result.lines())
+    if failed is not None:
+        raise failed
     return 0
 
 
@@ -177,7 +183,7 @@ class Result:
             "stopped": self.last.stopped,
             "sampling": asdict(self.sampling),
             "seconds": self.seconds,
-            **({"file": self.path, "bytes": self.size} if self.path is not None else {}),
+            **({"file": self.path, "bytes": self.size} if self.size is not None else {}),
         }
 
     def lines(self) -> Iterator[str]:

@@ -21,6 +21,8 @@ from engine.cli import generate as command
 from engine.cli.streams import Text
 from engine.compiled import Compile
 from engine.decoding import Decoder
+from engine.errors import TraceFileError
+from engine.traces import Trace
 
 PROMPT = "Once upon a time"
 
@@ -339,6 +341,24 @@ def test_what_cannot_be_saved_any_more_is_said(call: Call, monkeypatch, tmp_path
     assert (done.code, len(said)) == (1, 2)
     assert said[0].startswith("layerstep: what was done could not be saved: ")
     assert said[1].startswith("layerstep: out of memory")
+
+
+@pytest.mark.parametrize("as_json", [True, False], ids=["json", "text"])
+def test_the_result_is_told_where_its_file_cannot_be_written(call: Call, modern, monkeypatch, tmp_path, as_json):
+    def full(*_, **__):
+        raise TraceFileError("t cannot be written: the disk is full")
+
+    monkeypatch.setattr(Trace, "save", full)
+    options = ("-n", 5, "--temperature", 1, "--seed", 3, "--trace", tmp_path / "t")
+    done = call("generate", PROMPT, *options, *(["--json"] if as_json else []))
+    text = text_of(continuation(modern, PROMPT, 5, sampling=Sampling(1.0, seed=3)))
+    assert (done.code, done.err.splitlines()[-1]) == (1, "layerstep: t cannot be written: the disk is full")
+    if as_json:
+        assert (done.json["text"], done.json["sampling"]["seed"], "file" in done.json) == (text, 3, False)
+    else:
+        assert done.out == text + "\n"
+        assert "--seed 3 draws the same\n" in done.err
+        assert "saved" not in done.err
 
 
 def test_a_reader_that_has_read_enough(tmp_path):

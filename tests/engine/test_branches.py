@@ -57,6 +57,14 @@ def test_a_batch_is_no_branch():
         compare(batch, batch)
 
 
+@pytest.mark.parametrize("wrong", ["x", None, [None], 5])
+def test_what_is_no_trace_is_no_branch(wrong):
+    for ask in (lambda: tree(wrong), lambda: compare(traced((1,)), wrong), lambda: compare(wrong, traced((1,)))):
+        with pytest.raises(PromptError, match="a branch is a trace, and not|a tree is of a list of traces") as error:
+            ask()
+        assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("keep", ["all", ["embed"]])
 @pytest.mark.parametrize("traits", [MODERN, GEMMA], ids=["modern", "gemma"])
 def test_the_probability_of_a_branch_is_that_of_its_own_tokens(traits, keep):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -213,3 +214,17 @@ def test_a_long_generation_with_experts_and_sinks_holds_its_first_pass(tiny):
     again = [g.trace for g in generate(model, steps[3], max_new_tokens=26)]
     assert_still(steps[3], before)
     assert [t.id for t in again[-1].tokens[0]] == [t.id for t in steps[-1].tokens[0]][: again[-1].length]
+
+
+def test_threads_that_go_on_from_one_place_do_not_meet():
+    start = Held.of(rows(0, 3)).append(rows(3, 4), 200)
+
+    def on(mark: int) -> bool:
+        held = start
+        for i in range(4, 40):
+            held = held.append(torch.full_like(rows(i, i + 1), mark), 200)
+        return torch.equal(held.rows[:, :4], start.rows) and bool((held.rows[:, 4:] == mark).all())
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(20):
+            assert all(pool.map(on, range(8)))

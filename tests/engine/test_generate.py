@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 from bits import assert_same_bits, assert_still, snapshot
@@ -393,7 +395,10 @@ def test_to_go_on_from_what_was_kept_runs_a_prompt_once_more_at_most(tiny, ran, 
         ({"stop": [3]}, "stop is a list of texts"),
         ({"stop": ["a"]}, "tiny has no tokenizer, so no text can stop it; give stop_tokens"),
         ({"stop_tokens": [37]}, "token id 37 is outside 0…36"),
-        ({"stop_tokens": 5}, "stop_tokens is a list of token ids"),
+        *(
+            ({"stop_tokens": wrong}, "stop_tokens is a list of token ids")
+            for wrong in (5, "5", torch.tensor(3), np.array(3), torch.tensor([[3, 4]]), [None], [3.0])
+        ),
         ({"sampling": {"temperature": 1}}, "sampling is a Sampling"),
         ({"keep": "nothing"}, "no site 'nothing'"),
         ({"kernel": "warp"}, "kernel 'warp' is not known"),
@@ -439,8 +444,6 @@ def test_what_cannot_go_on_is_refused_at_once(tiny):
 
 
 def test_numbers_of_numpy_are_numbers(tiny):
-    import numpy as np
-
     model = tiny(**MODERN)
     assert len(list(generate(model, np.array([1, 2]), max_new_tokens=np.int64(3)))) == 3
     assert crop(model, trace(model, [1, 2, 3]), np.int64(2)).length == 2
@@ -499,3 +502,38 @@ def test_a_decoder_is_fed_ids_of_the_vocabulary(tiny, ids):
     with pytest.raises(PromptError):
         decoder.feed(ids)
     assert decoder.feed([3]).length == 1
+
+
+def test_a_token_says_that_it_was_generated(tiny):
+    model = tiny(**MODERN)
+    t = [*generate(model, [1, 2, 3], max_new_tokens=4)][-1].trace
+    assert [token.origin for token in t.tokens[0]] == ["text"] * 3 + ["generated"] * 3
+    longer = extend(model, t, [5])
+    assert [token.origin for token in longer.tokens[0]][3:] == ["generated"] * 3 + ["text"]
+
+
+def test_what_a_caller_switched_on_for_himself_changes_nothing(tiny):
+    model = tiny(**MODERN, dtype=torch.float32)
+    plain = [step.token.id for step in generate(model, [1, 2, 3], max_new_tokens=6, stop_tokens=())]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        steps = [*generate(model, [1, 2, 3], max_new_tokens=6, stop_tokens=())]
+    assert [step.token.id for step in steps] == plain
+    with torch.inference_mode():
+        begun = [*generate(model, [1, 2, 3], max_new_tokens=3, stop_tokens=())][-1].trace
+    assert not begun["logits"].is_inference()
+    assert [s.token.id for s in generate(model, begun, max_new_tokens=4, stop_tokens=())] == plain[2:]
+
+
+def test_tokens_are_asked_for_one_at_a_time(tiny):
+    tokens: list[Iterator[Generated]] = []
+
+    def watch(*told: object) -> None:
+        if tokens:
+            next(tokens[0])
+
+    tokens.append(generate(tiny(**MODERN), [1, 2], max_new_tokens=4, watch=watch))
+    assert next(tokens[0]).step == 0
+    with pytest.raises(PromptError, match="one at a time"):
+        next(tokens[0])
+    with pytest.raises(PromptError, match="cannot be copied"):
+        copy.copy(tokens[0])
