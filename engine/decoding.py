@@ -289,7 +289,8 @@ def crop(model: Model, trace: Trace, n: int, *, watch: Watch | None = None) -> T
 def branch(model: Model, trace: Trace, pos: int, token: int | str, *, watch: Watch | None = None) -> Trace:
     """Another token at position ``pos``, and on from there: the trace before it, and one more pass.
 
-    A text stands for its tokens, as in `extend`. What lies before is shared with the trace. Raises PromptError where the position or the token is not there.
+    A text stands for its tokens, as in `extend`. What lies before is shared with the trace. Raises PromptError where
+    the position or the token is not there.
     """
     if isinstance(pos, bool) or not isinstance(pos, Integral) or not 1 <= pos <= trace.length:
         raise PromptError(f"a branch begins at position 1…{trace.length} of this trace, and not at {pos!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import GEMMA, GPT2, MODERN, SENTENCE, TRANSLATOR, random_ids, tiny
 
-from engine import Model, Trace, branch, build_program, crop, extend, open_trace, trace
-from engine.branches import compare, tree
+from engine import Model, Trace, branch, build_program, compare, crop, extend, load_model, open_trace, trace
+from engine.branches import tree
 from engine.errors import PromptError
 
 
@@ -60,7 +61,7 @@ def test_a_batch_is_no_branch():
 @pytest.mark.parametrize("wrong", ["x", None, [None], 5])
 def test_what_is_no_trace_is_no_branch(wrong):
     for ask in (lambda: tree(wrong), lambda: compare(traced((1,)), wrong), lambda: compare(wrong, traced((1,)))):
-        with pytest.raises(PromptError, match="a branch is a trace, and not|a tree is of a list of traces") as error:
+        with pytest.raises(PromptError, match=r"a branch is a trace, and not|a tree is of a list of traces") as error:
             ask()
         assert "\n" not in str(error.value)
 
@@ -146,3 +147,16 @@ def test_traces_of_files_are_of_one_program_with_each_other_and_with_the_model(t
     assert set(compare(t, opened).shared.values()) == {0.0}
     with pytest.raises(PromptError, match="are two architectures; compare traces of one"):
         compare(t, trace(tiny(**GPT2), [1, 2, 3]))
+
+
+def test_a_branch_may_be_given_as_text():
+    model = load_model("modern")
+    t = trace(model, "The keys to the cabinet")
+    [dog] = model.tokenizer.encode(" dog", add_special=False)
+    assert branch(model, t, 3, " dog").tokens == branch(model, t, 3, dog.id).tokens
+    told = compare(t, branch(model, t, 3, " dog"))
+    assert re.fullmatch(
+        r"the same for 3 positions, up to \S+ at any site; beyond they differ most in \S+, by \S+", told.text
+    )
+    shorter = compare(t, crop(model, t, 3))
+    assert str(shorter) == "the same for 3 positions, and no position beyond is in both"
