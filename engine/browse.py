@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from engine import tracefile
@@ -18,17 +19,18 @@ from engine.analysis.quantised import quantised
 from engine.chat import messages_of
 from engine.checkpoints.lookup import find
 from engine.checks import Check
-from engine.continuing import Branches
+from engine.continuing import Branches, sampling_of
 from engine.dtypes import dtype_name
 from engine.errors import AddressError, LayerstepError, PromptError
 from engine.jsontext import Json
 from engine.model import Model, load_model
 from engine.opening import open_trace
-from engine.ops.base import times
+from engine.ops.base import Shape, times
 from engine.program import Step
 from engine.recording import trace
 from engine.runtime import Watch
 from engine.samples import sample_folders
+from engine.sampling import Sampling
 from engine.sites import ENCODER, Address, Site, Span
 from engine.statistics import Statistics
 from engine.text import Token, display
@@ -128,6 +130,7 @@ class Session:
             "full_shape": list(whole),
             "dtype": _dtype_of(trace, site),
             "stats": self._plane(place, site, index, axes, whole),
+            "numbers": numbers(trace, site, place.at),
         }
         if place.at is not None:
             result["origin"] = self._origin(site, place.at, index, axes)
@@ -153,10 +156,11 @@ class Session:
         offset = {axis: i.start or 0 for axis, i in index.items() if isinstance(i, Span)}
         return {axis: first[axis] + offset.get(axis, 0) for axis in axes if axis in first}
 
-    def top(self, address: str, k: int) -> Json:
+    def top(self, address: str, k: int, params: Mapping[str, Any] | None = None) -> Json:
         """The candidates after a position: ``logits[b=0,p=10]``; after the last one of all, or of the pass named.
 
-        Of an encoder they are those for the position itself.
+        Of an encoder they are those for the position itself. Where ``params`` say how a token is chosen, each has
+        ``scores_prob`` too: its probability after penalty, temperature and filters, None where it is excluded.
         """
         place = Address.parse(address)
         self.trace.refuse_without_head()
@@ -168,18 +172,33 @@ class Session:
         if place.at:
             pos += self.trace.passes[place.at].start
         rows = self.trace.top(max(1, min(k, 1000)), pos=pos, row=row)
+        sampling = sampling_of(params or {})
+        after = self._scored(sampling, row, pos) if sampling != Sampling() and rows else None
         return {
-            "rows": [{"id": c.id, "label": c.label, "prob": c.prob, "logit": c.logit} for c in rows],
+            "rows": [
+                {"id": c.id, "label": c.label, "prob": c.prob, "logit": c.logit}
+                | ({} if after is None else {"scores_prob": float(after[c.id]) or None})
+                for c in rows
+            ],
+            "numbers": numbers(self.trace, self.trace.program.site(place.site), place.at),
             "nonfinite": 0 if rows else int((~torch.isfinite(self.trace[f"logits[b={row},p={pos}]"])).sum()),
         }
 
-    def checks(self, site: str | None, watch: Watch) -> Json:
-        """The invariants of one site's step, or of all steps; of all passes the one in which each holds worst."""
+    def _scored(self, sampling: Sampling, row: int, pos: int) -> Float[Tensor, " d_vocab"]:
+        """The probabilities that the token after a position is drawn from."""
+        seen = [token.id for token in self.trace.tokens[row][: pos + 1]]
+        return sampling.scores(self.trace[f"logits[b={row},p={pos}]"], seen).softmax(-1)
+
+    def checks(self, site: str | None, watch: Watch, at: int | None = None) -> Json:
+        """The invariants of one site's step, or of all steps, in one pass; of all passes the one in which each holds
+        worst."""
         program, passes = self.trace.program, len(self.trace.passes)
+        if at is not None and not (isinstance(at, int) and 0 <= at < passes):
+            raise AddressError(f"there is no pass {at!r}; there are 0…{passes - 1}")
         names = [step.site.name for step in program.steps] if site is None else [program.site(site).name]
         order = {name: i for i, name in enumerate(names)}
         worst: dict[tuple[str, str], Check] = {}
-        for check in self.trace.iter_checks(site):
+        for check in self.trace.iter_checks(site, at):
             watch(check.at * len(names) + order.get(check.site, 0), passes * len(names), check.site)
             known = worst.setdefault((check.site, check.name), check)
             if _badness(check) > _badness(known):
@@ -205,7 +224,7 @@ class Session:
             answer = do()
         finally:
             self._statistics = {}
-        return summary(self.trace) | answer
+        return summary(self.trace) | {"branch": self.branches.current, "branches": len(self.branches.traces)} | answer
 
     def cache(self, tokens: int | None) -> Json:
         """What the KV cache holds and costs."""
@@ -242,6 +261,7 @@ def _badness(check: Check) -> tuple[bool, float]:
 
 def summary(trace: Trace) -> Json:
     """All that an app shows of a trace before it asks for a tensor."""
+    shapes = {site.name: trace.shape(site.name) for site in trace.program.sites}
     return {
         "model": trace.config.name,
         "file": trace.source if trace.weights is None else None,
@@ -259,8 +279,8 @@ def summary(trace: Trace) -> Json:
         "masked": [trace.masked(row) for row in range(len(trace.tokens))],
         "passes": [{"start": p.start, "length": p.length, "seconds": p.seconds} for p in trace.passes],
         "origins": _origins(trace),
-        "steps": [_given(trace, site) for site in _shown_inputs(trace)]
-        + [_step(trace, step) for step in trace.program.steps],
+        "steps": [_given(trace, site, shapes[site.name]) for site in _shown_inputs(trace)]
+        + [_step(trace, step, shapes) for step in trace.program.steps],
     }
 
 
@@ -313,35 +333,45 @@ INPUTS = {
 }
 
 
-def _given(trace: Trace, site: Site) -> Json:
+def _given(trace: Trace, site: Site, shape: Shape) -> Json:
     title, story = INPUTS[site.name]
-    return _row(trace, site) | {
+    return _row(trace, site, shape) | {
         "part": "input", "on_path": True, "kept": True, "dtype": "int64", "title": title, "formula": "",
-        "latex": "", "numbers": times(*trace.shape(site.name)), "story": story, "reads": [], "params": [],
+        "latex": "", "numbers": times(*shape), "story": story, "reads": [], "params": [],
     }  # fmt: skip
 
 
-def _step(trace: Trace, step: Step) -> Json:
-    site, text = step.site, step.op.text
-    last = len(trace.passes) - 1
-    shapes = {name: trace.shape(name, last) for name in (site.name, *step.reads)}
-    params = [trace.program.params[param] for param in step.params]
-    return _row(trace, site) | {
+def _step(trace: Trace, step: Step, shapes: Mapping[str, Shape]) -> Json:
+    site, text, shape = step.site, step.op.text, shapes[step.site.name]
+    return _row(trace, site, shape) | {
         "part": _part(site.name),
         "on_path": step.on_path,
-        "kept": trace.kept(site.name, last),
+        "kept": trace.kept(site.name, len(trace.passes) - 1),
         "dtype": _dtype_of(trace, site),
         "title": text.title,
         "formula": text.formula,
         "latex": text.latex,
-        "numbers": step.op.numbers([shapes[read] for read in step.reads], params, shapes[site.name]),
+        "numbers": _numbers(trace, step, shapes),
         "story": text.story,
         "reads": list(step.reads),
         "params": list(step.params),
     }
 
 
-def _row(trace: Trace, site: Site) -> Json:
+def numbers(trace: Trace, site: Site, at: int | None) -> str:
+    """The formula's symbols with the sizes of one pass, or of all of them together."""
+    step = trace.program.step(site.name)
+    if step is None:
+        return times(*trace.shape(site.name, at))
+    return _numbers(trace, step, {name: trace.shape(name, at) for name in (site.name, *step.reads)})
+
+
+def _numbers(trace: Trace, step: Step, shapes: Mapping[str, Shape]) -> str:
+    params = [trace.program.params[param] for param in step.params]
+    return step.op.numbers([shapes[read] for read in step.reads], params, shapes[step.site.name])
+
+
+def _row(trace: Trace, site: Site, shape: Shape) -> Json:
     in_encoder = site.name.startswith(ENCODER)
     layers = trace.config.encoder_layers or 0
     stack = "" if not layers else "encoder " if in_encoder else "decoder "
@@ -353,7 +383,7 @@ def _row(trace: Trace, site: Site) -> Json:
         "label": site.name.rsplit(".", 1)[-1],
         "axes": list(site.axes),
         "window": site.window,
-        "shape": list(trace.shape(site.name)),
+        "shape": list(shape),
     }
 
 

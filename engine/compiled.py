@@ -33,6 +33,8 @@ from engine.traces import Trace
 
 Compile = Literal["no", "torch", "graphs"]
 """How passes over one token run: step by step, compiled by torch's inductor, or as a CUDA graph."""
+MOST_COMPILED = 8
+"""Steps that are held for a model, each some megabytes of code: one for every size and choice of what to keep."""
 _Function = Callable[..., Sequence[Tensor]]
 
 
@@ -147,9 +149,12 @@ class _Step:
         sites = tuple(dict.fromkeys((*kept, *(["logits"] if program.step("logits") else []))))
         key = (compile, sites, info.dtype, info.kernel, regimes, *((x.shape, x.stride()) for x in self._inputs))
         with computing(program):
-            if key not in model.compiled:
-                model.compiled[key] = _traced(model, sites, tuple(inputs), self._inputs, info, compile)
-            self._traced = traced = model.compiled[key]
+            traced = model.compiled.pop(key, None)
+            if traced is None:
+                traced = _traced(model, sites, tuple(inputs), self._inputs, info, compile)
+            model.compiled[key] = self._traced = traced  # behind those that were used before
+            for longest_unused in list(model.compiled)[:-MOST_COMPILED]:
+                del model.compiled[longest_unused]
             self._function = _captured(traced.function, self._inputs) if compile == "graphs" else traced.function
 
     def __call__(self, given: Mapping[str, Tensor], info: PassInfo, held: dict[str, Held]) -> dict[str, Tensor]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from secrets import randbelow
 from typing import Any
 
-from engine.branches import tree
+from engine.branches import Branch, tree
 from engine.decoding import branch, crop
 from engine.errors import Cancelled, PromptError
 from engine.generating import MAX_NEW, Generated, generate
@@ -17,6 +19,8 @@ from engine.traces import Trace
 
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
 MOST_AT_ONCE = 10_000
+SEEDS = 10**6
+"""Seeds are chosen below this, so that one can be typed again."""
 
 
 class Branches:
@@ -34,12 +38,13 @@ class Branches:
     def generate(self, model: Model, params: Mapping[str, Any], watch: Watch) -> Json:
         """``n`` tokens more, each run as a pass; 0 only checks that it could be done.
 
-        What was done stays where it is cancelled or fails.
+        What was done stays where it is cancelled or fails. Where tokens are drawn without a seed one is chosen, and
+        told: with it the same tokens are drawn from here.
         """
         n = params.get("n", 1)
         if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= MOST_AT_ONCE:
             raise PromptError(f"n must be 0…{MOST_AT_ONCE:,} tokens at a time")
-        sampling = Sampling(**{key: params[key] for key in SAMPLING if params.get(key) is not None})
+        sampling = sampling_of(params)
         stop = params.get("stop") or ()
         options = (sampling, tuple(stop) if isinstance(stop, list) else stop)
         if self._run is None or self._run.options != options or self._run.trace is not self.trace:
@@ -57,8 +62,14 @@ class Branches:
         except Cancelled:
             stopped = "cancelled"
         finally:
-            self.traces[self.current] = run.trace = run.next.trace
-        return {"generated": {"tokens": tokens, "text": text, "stopped": stopped}}
+            self._grow(run.next.trace)
+            run.trace = self.trace
+        told: Json = {"tokens": tokens, "text": text, "stopped": stopped}
+        if stopped == "end token":
+            told["end"] = run.next.token.label
+        if run.seed is not None:
+            told["seed"] = run.seed
+        return {"generated": told}
 
     def branch(self, model: Model, pos: int, token: int, watch: Watch) -> Json:
         """Another token at a position. Where the text ends there it is simply one token more."""
@@ -74,8 +85,12 @@ class Branches:
     def switch(self, to: int) -> Json:
         if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < len(self.traces):
             raise PromptError(f"there is no branch {to!r}; there are 0…{len(self.traces) - 1}")
+        left = self.current
         self.current = to
-        return {"branch": to}
+        if left != to and any(_begins(self.traces[left], one) for i, one in enumerate(self.traces) if i != left):
+            del self.traces[left]  # it had nothing of its own
+            self.current -= to > left
+        return {"branch": self.current}
 
     def rows(self) -> Json:
         """The branches as a tree, each with what is its own."""
@@ -91,18 +106,26 @@ class Branches:
                     "label": own[0].label if own else "",
                     "text": text,
                     "tokens": one.trace.length,
-                    "logprob": None if one.parent is None else one.logprob,
+                    "logprob": (one if one.parent is not None else _of_the_prompt(one)).logprob,
                 }
             )
         return {"current": self.current, "rows": rows}
 
     def _take(self, trace: Trace, *, replaces: bool) -> Json:
-        if replaces:
-            self.traces[self.current] = trace
-        else:
+        if not replaces:
             self.traces.append(trace)
             self.current = len(self.traces) - 1
+        self._grow(trace)
         return {"branch": self.current}
+
+    def _grow(self, trace: Trace) -> None:
+        """Take a trace in the current one's place; another branch of the same tokens is that one now."""
+        self.traces[self.current] = trace
+        same = next((i for i, one in enumerate(self.traces) if one is not trace and _alike(one, trace)), None)
+        if same is not None:
+            self.traces[same] = trace
+            del self.traces[self.current]
+            self.current = same - (self.current < same)
 
 
 class _Run:
@@ -113,6 +136,8 @@ class _Run:
         self.trace = trace
         self.watch: Callable[..., None] = lambda *_: None
         sampling, stop = options
+        self.seed = randbelow(SEEDS) if not sampling.greedy and sampling.seed is None else None
+        sampling = sampling if self.seed is None else replace(sampling, seed=self.seed)
         self._tokens = generate(
             model, trace, max_new_tokens=MAX_NEW, sampling=sampling, stop=stop, watch=lambda *told: self.watch(*told)
         )
@@ -124,7 +149,25 @@ class _Run:
         return chosen
 
 
+def sampling_of(params: Mapping[str, Any]) -> Sampling:
+    """How the parameters of a request say that tokens are chosen. Raises SamplingError."""
+    return Sampling(**{key: params[key] for key in SAMPLING if params.get(key) is not None})
+
+
+def _of_the_prompt(branch: Branch) -> Branch:
+    """The first branch with what was generated alone as its own: all after the first pass."""
+    return replace(branch, pos=branch.trace.passes[0].stop)
+
+
+def _ids(trace: Trace) -> list[int]:
+    return [token.id for token in trace.tokens[0]]
+
+
+def _alike(trace: Trace, other: Trace) -> bool:
+    """Whether their tokens are the same."""
+    return trace.length == other.length and _ids(trace) == _ids(other)
+
+
 def _begins(trace: Trace, other: Trace) -> bool:
     """Whether a trace is the beginning of another one."""
-    ids, others = ([token.id for token in t.tokens[0]] for t in (trace, other))
-    return others[: len(ids)] == ids
+    return _ids(other)[: trace.length] == _ids(trace)

@@ -30,7 +30,7 @@ class Model:
     """Config, program, weights and tokenizer on one device; nothing in it changes after loading.
 
     ``report`` says what loading did that is worth knowing: casts, ties, tensors that were ignored; it gives lines.
-    ``compiled`` are the steps that were compiled for it (`engine.compiled`), by what they depend on.
+    ``compiled`` are the steps that were last compiled for it (`engine.compiled`), by what they depend on.
     """
 
     config: ModelConfig

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
 from numbers import Integral
 from typing import get_args
@@ -31,7 +30,7 @@ from engine.prompts import (
     tokenise,
 )
 from engine.runner import run
-from engine.runtime import Watch
+from engine.runtime import Stopwatch, Watch
 from engine.text import Token, display
 from engine.traces import Pass, Trace
 
@@ -124,15 +123,16 @@ def first_pass(
         given |= dict(zip(SOURCE, on_device(model, source, counted(source, 0)), strict=True))
     dense = is_dense(places, 0) and not (has_encoder(model) and any(map(has_padding, source)))
     info = PassInfo(model.dtype, dense, kernel, extents=tuple(1 + max(row) for row in places))
-    began = time.perf_counter()
+    took = Stopwatch(model.device)
     made = run(program, model.weights, given, wanted, info, watch)
+    took.stop()
     recorded = {name: made[name] for name in kept} if more else made
     inputs = {name: tensor for name, tensor in given.items() if name not in program.caches}
     begun = Trace(
         c,
         program,
         model.weights,
-        (Pass(0, len(rows[0]), info, inputs, recorded, time.perf_counter() - began),),
+        (Pass(0, len(rows[0]), info, inputs, recorded, took),),
         tuple(map(tuple, rows)),
         prompt=text,
         label_of=model.tokenizer.label if model.tokenizer else None,

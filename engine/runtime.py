@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -93,6 +94,39 @@ def processors() -> int:
         if quota.isdigit() and period.isdigit() and int(period):
             found = min(found, -(-int(quota) // int(period)))
     return max(1, found)
+
+
+class Stopwatch:
+    """The seconds from its making to its ``stop``, as a number.
+
+    On CUDA it is the device that is timed, as the host runs ahead of it; only asking for the number waits for it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._events = [_event(device)] if device.type == "cuda" else []
+        self._began = self._ended = time.perf_counter()
+
+    def stop(self) -> Stopwatch:
+        self._events += [_event(self._device)] if self._events else []
+        self._ended = time.perf_counter()
+        return self
+
+    def __float__(self) -> float:
+        if not self._events:
+            return self._ended - self._began
+        began, ended = self._events
+        ended.synchronize()
+        return float(began.elapsed_time(ended)) / 1000  # of milliseconds
+
+
+def _event(device: torch.device) -> torch.cuda.Event:
+    """This moment in what a CUDA device has been given to do."""
+    import torch
+
+    event = torch.cuda.Event(enable_timing=True)
+    event.record(torch.cuda.current_stream(device))
+    return event
 
 
 def available_memory(device: torch.device | str) -> int:

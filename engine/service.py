@@ -19,6 +19,7 @@ import struct
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -130,9 +131,9 @@ class Service:
             case "window":
                 return session.window(params["address"])
             case "top":
-                return session.top(params["address"], int(params.get("k", 10))), b""
+                return session.top(params["address"], int(params.get("k", 10)), params), b""
             case "checks":
-                return session.checks(params.get("site"), watch), b""
+                return session.checks(params.get("site"), watch, params.get("at")), b""
             case "models":
                 return session.models(), b""
             case "save":
@@ -198,8 +199,12 @@ def main() -> None:
     prepare()
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
-        Service(sys.stdin.buffer, out).serve()
+    try:
+        with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+            Service(sys.stdin.buffer, out).serve()
+    except Exception:
+        traceback.print_exc()
+        os._exit(1)  # an orderly end would wait for the listener, and abort with words about that
     os._exit(0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -17,7 +17,9 @@ from engine.checks import Check, check_step
 from engine.config import ModelConfig
 from engine.dtypes import dtype_name
 from engine.errors import AddressError, MemoryLimitError, NotKeptError
-from engine.ops.base import PassInfo, at_least_float32
+from engine.ops.base import at_least_float32
+from engine.passes import Pass as Pass
+from engine.passes import as_run, cache_before, earlier
 from engine.plan import human
 from engine.program import Program, Step
 from engine.remembered import Remembered
@@ -26,7 +28,6 @@ from engine.runtime import available_memory
 from engine.sites import ENCODER, SOURCE_AXES, Address, Span, normalise
 from engine.stretches import stretches
 from engine.text import Token, tokens_to_json
-from engine.traceformat import ALIGN
 
 Window = Mapping[str, tuple[int, int]]
 """Axis -> half-open range."""
@@ -36,21 +37,6 @@ MASKS = (b"[MASK]", b"<mask>")
 
 DERIVED_BYTES = 256 * 1024 * 1024
 """How much of what was derived is held, the least recently asked for going first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One run of the program: ``length`` new tokens after ``start`` earlier ones.
-
-    ``given`` holds the program's inputs, ``kept`` what was recorded.
-    """
-
-    start: int
-    length: int
-    info: PassInfo
-    given: Mapping[str, Tensor]
-    kept: Mapping[str, Tensor]
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +86,7 @@ class Trace:
         self.cache = cache
         self._label_of = label_of
         self._fingerprint = fingerprint
+        self.joined: dict[str, Held] = {}
         self._derived = Remembered()
         self._without_weights: list[set[str]] = []
 
@@ -126,7 +113,7 @@ class Trace:
     @property
     def length(self) -> int:
         """Positions over all passes, padding included."""
-        return self.passes[-1].start + self.passes[-1].length
+        return self.passes[-1].stop
 
     def __len__(self) -> int:
         return self.length
@@ -298,54 +285,12 @@ class Trace:
         if (derived := self._derived.get(name, at)) is not None:
             return derived
         if name in self.program.caches:
-            return self._past(name, at)
+            return earlier(self, name, at).rows
         return None
 
     def held(self, at: int) -> KVCache:
         """What a pass ``at`` reads of those before it; ``at`` may be one more than there are."""
-        live = self.cache.held if self.cache else {}
-        start = self.passes[at - 1].start + self.passes[at - 1].length if at else 0
-        self._derive_new_rows([past for past in self.program.caches if past not in live], at, start)
-        held = {}
-        for past in self.program.caches:
-            whole = past in live and self.program.site(past).window is None
-            held[past] = (
-                Held(live[past].buffer, 0, start)
-                if whole
-                else Held.of(rows := self._past(past, at), start - rows.shape[1])
-            )
-        return KVCache(held)
-
-    def _derive_new_rows(self, pasts: Sequence[str], at: int, start: int) -> None:
-        """Derive what earlier passes put into these caches and is not there, of each pass in one go."""
-        lacking = {past for past in pasts if at and not self.kept(self.program.caches[past], at - 1)}
-        for i in range(at):
-            end = self.passes[i].start + self.passes[i].length
-            seen = (past for past in lacking if end > start - self.program.site(past).held(start))
-            steps = (self.program.step(self.program.caches[past]) for past in seen)
-            missing = [step.reads[1] for step in steps if step and self._source(step.reads[1], i) is None]
-            for name, tensor in self.sites(missing, i).items():
-                self.remember(name, i, tensor)
-
-    def _past(self, name: str, at: int) -> Tensor:
-        """Keys or values of the passes before. [batch past kv_head d_head]"""
-        site, cache = self.program.site(name), self.program.caches[name]
-        if at == 0:
-            return torch.empty(site.shape(self.sizes(0)), device=self.device, dtype=self.dtype)
-        start = self._pass(at - 1).start + self._pass(at - 1).length
-        if self.cache is not None and site.window is None:
-            return self.cache.held[name].rows.narrow(1, 0, start)
-        held = site.held(start)
-        if self.kept(cache, at - 1):
-            rows = self.site(cache, at - 1)
-            return rows.narrow(1, rows.shape[1] - held, held)
-        step = self.program.step(cache)
-        assert step is not None
-        new = step.reads[1]  # what each pass appended; deriving it needs no earlier pass
-        earlier = [i for i in range(at) if self.passes[i].start + self.passes[i].length > start - held]
-        parts = [self.site(new, i) for i in earlier] or [self.site(new, at - 1)]
-        rows = torch.cat(parts, dim=1)
-        return rows.narrow(1, rows.shape[1] - held, held)
+        return cache_before(self, at)
 
     def _derive(self, name: str, at: int) -> Tensor:
         if self.weights is None and name not in self._derivable(at):
@@ -364,17 +309,8 @@ class Trace:
         known |= {site.name for site in self.program.inputs} | (self.program.once if at else frozenset())
         schedule = self.program.schedule(names, known)
         needed = dict.fromkeys(read for step, _ in schedule for read in step.reads if read in known)
-        given = {read: self._as_run(read, at) for read in needed}
+        given = {read: as_run(self, read, at) for read in needed}
         return run(self.program, self.weights or {}, given, names, p.info.again())
-
-    def _as_run(self, name: str, at: int) -> Tensor:
-        """A tensor with its memory laid out as in a run: a file has it otherwise, and a product's last bits know it."""
-        tensor, start = self.site(name, at), self._pass(at).start
-        held = self.program.site(name).held(start)
-        if held and name in self.program.caches.values():
-            past, new = tensor.split((held, tensor.shape[1] - held), dim=1)
-            return Held.of(past, start - held).append(new).rows
-        return _placed(tensor)
 
     def _derivable(self, at: int) -> set[str]:
         """What can be had of a pass without weights."""
@@ -441,14 +377,14 @@ class Trace:
         """The invariants (of one site's step, or of all steps), each with its figure and its tolerance."""
         return list(self.iter_checks(name))
 
-    def iter_checks(self, name: str | None = None) -> Iterator[Check]:
-        """The same, one at a time. What a trace without weights cannot derive is left out."""
+    def iter_checks(self, name: str | None = None, at: int | None = None) -> Iterator[Check]:
+        """The same, one at a time, of all passes or of one. What a trace without weights cannot derive is left out."""
         steps = self.program.steps if name is None else [self.program.step(self.program.site(name).name)]
-        for at in range(len(self.passes)):
+        for i in range(len(self.passes)) if at is None else (at,):
             for step in steps:
-                if step is not None and not (at and step.site.name in self.program.once):
+                if step is not None and not (i and step.site.name in self.program.once):
                     try:
-                        yield from check_step(self, step, at)
+                        yield from check_step(self, step, i)
                     except NotKeptError:
                         continue
 
@@ -517,11 +453,6 @@ def _ends(span: Span) -> tuple[int, int]:
     assert span.start is not None
     assert span.stop is not None
     return span.start, span.stop
-
-
-def _placed(tensor: Tensor) -> Tensor:
-    """The tensor, beginning where torch's own do; in a file they begin anywhere, and a product's last bits know it."""
-    return tensor.clone() if tensor.is_cpu and tensor.data_ptr() % ALIGN else tensor
 
 
 def _narrow(tensor: Tensor, axes: tuple[str, ...], window: Window) -> Tensor:

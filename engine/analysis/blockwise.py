@@ -73,16 +73,24 @@ def weights_of(trace: Trace, what: str) -> Mapping[str, Tensor]:
 
 
 def refuse_beyond(
-    trace: Trace, wanted: Blocks, length: int, past: int, what: str, max_memory: int | None, *, beside: int = 0
+    trace: Trace,
+    wanted: Blocks,
+    length: int,
+    past: int,
+    what: str,
+    max_memory: int | None,
+    *,
+    beside: int = 0,
+    passes: int = 1,
 ) -> None:
-    """Raise MemoryLimitError where running a pass takes more than ``max_memory`` bytes, by default what is free, and
-    PromptError where that is no number.
+    """Raise MemoryLimitError where running so many ``passes`` side by side takes more than ``max_memory`` bytes, by
+    default what is free, and PromptError where that is no number.
 
-    Counted is a pass that holds a block's sites, as much again for those of the trace, which may have to be derived,
+    Counted are passes that hold a block's sites, as much again for those of the trace, which may have to be derived,
     and ``beside``.
     """
     src = len(trace.source_tokens[0]) if trace.source_tokens else 0
     sizes = trace.config.axis_sizes(len(trace.tokens), length, past, src)
     plans = [plan_pass(trace.program, sizes, trace.dtype.itemsize, list(names)) for names in wanted]
-    peak = beside + 2 * max(plan.peak for plan in plans)
+    peak = beside + (1 + passes) * max(plan.peak for plan in plans)
     refuse_if_too_much(peak, what, trace.device, max_memory, advice="crop the trace first")

@@ -177,17 +177,19 @@ class CacheReport:
     @property
     def formula_text(self) -> str:
         c = self.config
-        each = f"{count(c.kv_heads, 'kv head')} × {c.d_head}"
+        each = f"{count(c.kv_heads, 'kv head')} × {c.d_head} d_head"
         prompts = f"{self.batch} prompts × " if self.batch > 1 else ""
         rows = Counter(layer.stored for layer in self.layers)
         if len(rows) == 1:
-            own = f"2 × {count(c.n_layers, 'layer')} × {each} × {count(self.layers[0].stored, 'position')}"
+            own = f"2 (k and v) × {count(c.n_layers, 'layer')} × {each} × {count(self.layers[0].stored, 'position')}"
         else:
             parts = " + ".join(f"{count(n, 'layer')} × {stored:,}" for stored, n in rows.items())
-            own = f"2 × ({parts} positions) × {each}"
+            own = f"2 (k and v) × ({parts} positions) × {each}"
         terms = [own]
         if self.source:
-            terms.append(f"2 × {count(c.n_layers, 'layer')} × {each} × {count(self.source, 'source position')}")
+            terms.append(
+                f"2 (k and v) × {count(c.n_layers, 'layer')} × {each} × {count(self.source, 'source position')}"
+            )
         return " + ".join(f"{prompts}{term} × {self.itemsize} B" for term in terms) + f" = {self.formula:,} B"
 
     def sharing(self) -> list[dict[str, Any]]:

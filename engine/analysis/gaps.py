@@ -32,6 +32,30 @@ def by_pass(trace: Trace, site: Site, cached: Sequence[Tensor], uncached: Tensor
     return _read(torch.stack(list(of(trace, site, cached, uncached)), dim=1))
 
 
+def handed_on(trace: Trace, site: Site, cached: Sequence[Tensor]) -> dict[int, float]:
+    """Pass -> how far rows of a cache are from what the pass before attended to at the same positions.
+
+    Left out are passes whose rows are the same or in the very same memory, and those that did not record them: what a
+    compiled pass appended is only to rounding what is derived of it.
+    """
+    dim, found = site.axes.index("kv_pos"), dict[int, float]()
+    for at in range(1, len(cached)):
+        before, rows = cached[at - 1], cached[at]
+        if not (trace.kept(site.name, at - 1) and trace.kept(site.name, at)):
+            continue
+        skipped = trace.first_key(site.name, at) - trace.first_key(site.name, at - 1)
+        both = before.shape[dim] - skipped
+        a, b = before.narrow(dim, skipped, both), rows.narrow(dim, 0, both)
+        if both and (a.data_ptr(), a.stride()) != (b.data_ptr(), b.stride()) and (gap := largest(a, b)):
+            found[at] = gap
+    return found
+
+
+def largest(a: Shaped[Tensor, "*axes"], b: Shaped[Tensor, "*axes"]) -> float:
+    """The largest |a − b|."""
+    return float(_gaps(a[None], b[None], 0)[0])
+
+
 def _of_rows(site: Site, cached: Sequence[Tensor], uncached: Tensor) -> list[Found]:
     """A site over positions. Those of many short passes are compared at once."""
     dim, start = site.axes.index("pos"), 0

@@ -69,10 +69,14 @@ class Pages:
     def text(self) -> str:
         of = f"{count(self.pages, 'page')} of {count(self.size, 'position')}"
         texts = f" for {len(self.lengths)} texts" if len(self.lengths) != 1 else ""
-        return (
-            f"{of}{texts} take {human(self.bytes)}, of which {human(self.waste)} ({self.share:.1%}) hold nothing; "
-            f"{human(round(self.expected))} would be usual"
-        )
+        said = f"{of}{texts} take {human(self.bytes)}, of which {human(self.waste)} ({self.share:.1%}) hold nothing"
+        if not self.expected:
+            return said
+        each = "per layer" if len(self.lengths) == 1 else "per layer and text"
+        halves = len(self.layers) * len(self.lengths) * self.row * (self.size - 1) / 2
+        whole = ", a whole one where its window is full" if self.expected > halves else ""
+        usual = f"{human(round(self.expected))} would be usual: half a page {each}{whole}, as for a random length"
+        return f"{said}; {usual}"
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.cli.layout import columns
+from engine.cli.layout import ROWS, SKIPPED, columns, pick
 from engine.text import human
 
 if TYPE_CHECKING:
     from engine.analysis.cachecost import CacheReport
 
-ROWS = 24
-"""So many layers or passes are printed."""
 STORED, ADDED, DROPPED = "█", "▒", "·"
 
 
@@ -116,8 +114,6 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
 def _short(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
     """The rows, or the first and the last of them."""
-    from engine.cli.tables import SKIPPED, pick
-
     return [["…"] + [""] * (len(rows[0]) - 1) if i == SKIPPED else rows[i] for i in pick(len(rows), ROWS)]
 
 

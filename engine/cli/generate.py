@@ -12,8 +12,7 @@ import click
 
 from engine.cli.heavy import load_torch
 from engine.cli.interrupt import prompt_interrupts
-from engine.cli.options import DEFAULT_MODEL, ONLY_FOR_PROMPTS, json_option, keep_of, model_option, recording_options
-from engine.cli.options import command as make_command
+from engine.cli.options import DEFAULT_MODEL, ONLY_FOR_PROMPTS, keep_of, run_options, source_command
 from engine.cli.progress import Progress
 from engine.cli.source import as_given, is_file, refuse_for_file
 from engine.cli.streams import Text, say_error, say_json, say_notices
@@ -45,16 +44,12 @@ WHY = {
 """Why no more tokens follow, in words."""
 
 
-@make_command(
-    name="generate",
-    help=(
-        "Print how PROMPT (or stdin), or the text of a saved trace (FILE, with its --model), goes on: token by token, "
-        "as it comes. Greedy unless --temperature is given.\n\n"
-        "An argument that names a file, or ends with .safetensors, is a FILE; - is a PROMPT from stdin. --trace saves "
-        "what was recorded, also where it is broken off."
-    ),
+@source_command(
+    "generate",
+    "Print how PROMPT (or stdin), or the text of a saved trace (FILE, with its --model), goes on: token by token, as "
+    "it comes. Greedy unless --temperature is given. --trace saves what was recorded, also where it is broken off.",
+    "[PROMPT|FILE]",
 )
-@click.argument("source", metavar="[PROMPT|FILE]", required=False)
 @click.option(
     "-n", "--max-new-tokens", "most", type=click.IntRange(1, MAX_NEW), metavar="N", default=20, show_default=True,
     help="At most so many tokens.",
@@ -77,10 +72,7 @@ WHY = {
 @click.option(
     "--compile", type=click.Choice(COMPILE), default="no", show_default=True, help="Compile the step of a token."
 )
-@model_option
-@recording_options
-@json_option
-@click.pass_context
+@run_options
 def command(
     context: click.Context,
     /,

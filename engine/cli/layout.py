@@ -6,6 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from engine.text import cells, display, fit
 
+ROWS = 24
+"""So many of a table are printed unless everything is asked for."""
+SKIPPED = -1
+"""Stands in a list of indices for those that are left out."""
+
 
 def columns(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> Iterator[str]:
     """Rows of texts, each column as wide as its widest text; the columns of ``numbers`` end in line."""
@@ -20,3 +25,11 @@ def to_right(text: str, width: int) -> str:
     """Text at the right end of exactly ``width`` cells."""
     shown = display(text)
     return fit(shown, width) if cells(shown) > width else " " * (width - cells(shown)) + shown
+
+
+def pick(size: int, limit: int) -> list[int]:
+    """Indices 0…size−1, or the first and the last of them around SKIPPED where there are more than ``limit``."""
+    if size <= max(limit, 2):
+        return list(range(size))
+    first = (limit + 1) // 2
+    return [*range(first), SKIPPED, *range(size - (limit - first), size)]

@@ -47,6 +47,20 @@ def command(name: str, help: str) -> Callable[[Callable[..., Any]], click.Comman
     return make
 
 
+def source_command(
+    name: str, help: str, metavar: str = "[FILE|PROMPT]"
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command on a saved trace or a prompt, with ``source`` as its argument; ``run_options`` are its last options."""
+    words = "An argument that names a file, or ends with .safetensors, is a FILE; - is a PROMPT from stdin."
+    argument = click.argument("source", metavar=metavar, required=False)
+    return lambda function: command(name, f"{help}\n\n{words}")(argument(function))
+
+
+def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The context, and the options of a command that reads a saved trace or runs a prompt."""
+    return model_option(recording_options(json_option(click.pass_context(function))))
+
+
 def json_option(function: F) -> F:
     """--json"""
     words = 'Print JSON; NaN and ±∞ are the strings "NaN", "Infinity", "-Infinity".'

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from engine.cli.interrupt import prompt_interrupts
-from engine.cli.options import command as make_command
-from engine.cli.options import json_option, model_option, recording_options
+from engine.cli.options import run_options, source_command
 from engine.cli.source import open_source
 from engine.cli.streams import say, say_error, say_json
 from engine.errors import LayerstepError
@@ -24,22 +23,15 @@ MOST_VALUES = 4_000_000
 """More numbers than this are printed only with --full."""
 
 
-@make_command(
-    name="show",
-    help=(
-        "Print what is at ADDRESS in a saved trace (FILE) or in a run of PROMPT: one tensor, a row, a cell. "
-        "Without --at: tokens, sites and candidates for the next token, or an encoder's for masked ones.\n\n"
-        "An argument that names a file, or ends with .safetensors, is a FILE; - is a PROMPT from stdin."
-    ),
+@source_command(
+    "show",
+    "Print what is at ADDRESS in a saved trace (FILE) or in a run of PROMPT: one tensor, a row, a cell. "
+    "Without --at: tokens, sites and candidates for the next token, or an encoder's for masked ones.",
 )
-@click.argument("source", metavar="[FILE|PROMPT]", required=False)
 @click.option("--at", "address", metavar="ADDRESS", help="E.g. blocks.2.attn.pattern[h=3,q=8,k=2]@0.")
 @click.option("--full", is_flag=True, help="Print every row and column.")
 @click.option("--checks", is_flag=True, help="Print the invariants and their figures; exit 1 if one does not hold.")
-@model_option
-@recording_options
-@json_option
-@click.pass_context
+@run_options
 def command(
     context: click.Context,
     /,

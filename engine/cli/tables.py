@@ -6,14 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.cli.layout import columns, to_right
+from engine.cli.layout import ROWS, SKIPPED, columns, pick, to_right
 from engine.cli.place import Axis, Place
 from engine.text import cells, fit
 
-ROWS, SLICES, RANKED, SHORTEST_LABEL, WIDEST_LABEL = 24, 4, 10, 5, 12
+SLICES, RANKED, SHORTEST_LABEL, WIDEST_LABEL = 4, 10, 5, 12
 """How much is printed unless everything is asked for."""
-SKIPPED = -1
-"""Stands in a list of indices for those that are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +177,3 @@ def _columns_that_fit(place: Place, rows: Sequence[int], width: int) -> tuple[li
         if room >= least or len(taken) <= 2:
             return shown, texts, max(least, min(label, WIDEST_LABEL, room))
         limit = max(2, min(limit - 1, (width - 2) // (least + 2)))
-
-
-def pick(size: int, limit: int) -> list[int]:
-    """Indices 0…size−1, or the first and the last of them around SKIPPED where there are more than ``limit``."""
-    if size <= max(limit, 2):
-        return list(range(size))
-    first = (limit + 1) // 2
-    return [*range(first), SKIPPED, *range(size - (limit - first), size)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from engine.cli.layout import columns
-from engine.cli.tables import ROWS, SKIPPED, pick
+from engine.cli.layout import ROWS, SKIPPED, columns, pick
 from engine.text import human
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ def drift_lines(found: Drift, width: int) -> Iterator[str]:
         [str(at), *("…" if i == SKIPPED else _gap(gaps[i]) for i in shown), _gap(last)]
         for at, (gaps, last) in enumerate(zip(found.gaps, found.logits, strict=True))
     ]
+    yield "the largest |cached − uncached| of each pass and layer, and of what the pass comes to:"
     yield from _table(["pass", *heads, "outcome"], rows, "passes")
     if SKIPPED in shown:
         yield f"… {layers} layers in all; --json has all"
@@ -61,4 +61,4 @@ def _table(
 
 
 def _gap(gap: float) -> str:
-    return f"{gap:.1e}" if gap else "0"
+    return f"{gap:.2g}"

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from engine.cache import Held
-from engine.ops.base import Op, PassInfo, Shape, Text, at_least_float32, times
+from engine.ops.base import Op, PassInfo, Shape, Text, at_least_float32, counted, times
 from engine.ops.kernels import fused_attention, note_explicit
 from engine.ops.mask import attention_mask, no_key
 from engine.ops.position_bias import Alibi
@@ -67,7 +67,10 @@ class Append(Op):
         return 0
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"{reads[0][1]} earlier + {reads[1][1]} new = {out[1]} {self.what}, {out[2]} kv heads of {out[3]}"
+        earlier, new = reads[0][1], reads[1][1]
+        first = f"{earlier} earlier + {new} new = " if earlier else ""  # none too where all passes are seen together
+        held = counted(out[1], self.what.removesuffix("s"))
+        return f"{first}{held}, {counted(out[2], 'kv head')} of {out[3]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ class Scores(Op):
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
         d = reads[0][-1]
         shared = f", {out[1] // reads[1][2]} query heads share a key head" if out[1] != reads[1][2] else ""
-        return f"{out[1]} heads: [{times(out[2], d)}] · [{times(d, out[3])}] → [{times(*out[2:])}]{shared}"
+        return f"{counted(out[1], 'head')}: [{times(out[2], d)}] · [{times(d, out[3])}] → [{times(*out[2:])}]{shared}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +279,7 @@ class Mask(Op):
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
         window = "" if self.window is None else f", W = {self.window}"
-        return f"{out[2]} queries × {out[3]} keys{window}"
+        return f"{counted(out[2], 'query', 'queries')} × {counted(out[3], 'key')}{window}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +310,11 @@ class Softmax(Op):
         return 4 * prod(out)
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"{out[1]} heads × {out[2]} rows over {out[3]} keys"
+        return _rows_over_keys(out)
+
+
+def _rows_over_keys(out: Shape) -> str:
+    return f"{counted(out[1], 'head')} × {counted(out[2], 'row')} over {counted(out[3], 'key')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +336,7 @@ class Sinks(Op):
         return 0
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"{out[0]} heads"
+        return counted(out[0], "head")
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +365,7 @@ class SinkSoftmax(Op):
         return 4 * prod(out)
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"{out[1]} heads × {out[2]} rows over {out[3]} keys and a sink"
+        return f"{_rows_over_keys(out)} and a sink"
 
 
 def sink_softmax(
@@ -496,4 +503,5 @@ class Attention(Op):
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
         d_head, factor = self.scale.d_head, self.scale.factor
         root = f"√d_head = {sqrt(d_head):.4g}" if self.scale.usual else f"scale = {factor:.6g}"
-        return f"{out[2]} heads of {out[3]}: {out[1]} queries, {reads[1][1]} keys, {root}"
+        cells = f"{counted(out[1], 'query', 'queries')}, {counted(reads[1][1], 'key')}"
+        return f"{counted(out[2], 'head')} of {out[3]}: {cells}, {root}"

@@ -122,6 +122,11 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with its noun: 1 row, 9 rows; ``many`` where that is not ``one`` with an s."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def times(*sizes: int) -> str:
     """Sizes as people write them: 11 × 128."""
     return " × ".join(str(size) for size in sizes)

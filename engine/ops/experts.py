@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from engine.config import Routing
-from engine.ops.base import Op, PassInfo, Shape, Text, at_least_float32, times
+from engine.ops.base import Op, PassInfo, Shape, Text, at_least_float32, counted, times
 from engine.ops.linear import linear
 from engine.ops.projection import TEXTS, Role
 
@@ -37,7 +37,7 @@ class ChooseExperts(Op):
         return prod(reads[0])
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"{out[-1]} of {reads[0][-1]} experts for each of {out[1]} positions"
+        return f"{out[-1]} of {reads[0][-1]} experts for each of {counted(out[1], 'position')}"
 
 
 @dataclass(frozen=True, slots=True)

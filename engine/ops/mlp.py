@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from engine.config import Activation
-from engine.ops.base import Op, PassInfo, Shape, Text, times
+from engine.ops.base import Op, PassInfo, Shape, Text, counted, times
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class Activate(Op):
         return (1 if self.function == "relu" else 8) * prod(out)
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"{times(*out[1:-1])} positions × {out[-1]} neurons"
+        return _size(out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Gate(Op):
         return (2 if self.function == "relu" else 6) * prod(out)
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"{times(*out[1:-1])} positions × {out[-1]} neurons"
+        return _size(out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,4 +138,10 @@ class ClampedGate(Op):
         return 9 * prod(out)
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"{times(*out[1:-1])} positions × {out[-1]} neurons, c = {self.clamp:g}"
+        return f"{_size(out)}, c = {self.clamp:g}"
+
+
+def _size(out: Shape) -> str:
+    """Positions, of experts with the choices of each, and neurons."""
+    rows = times(*out[1:-1])
+    return f"{rows} position{'' if rows == '1' else 's'} × {counted(out[-1], 'neuron')}"

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from engine.config import Pooling
-from engine.ops.base import Op, PassInfo, Shape, Text
+from engine.ops.base import Op, PassInfo, Shape, Text, counted
 
 WORDS = {
     "cls": ("the first token's vector", "x[0]", r"x_0"),
@@ -57,7 +57,7 @@ class Pool(Op):
         return prod(reads[0])
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"{reads[0][1]} positions → 1 vector of {out[-1]}"
+        return f"{counted(reads[0][1], 'position')} → 1 vector of {out[-1]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from engine.ops.base import Op, PassInfo, Shape, Text
+from engine.ops.base import Op, PassInfo, Shape, Text, counted
 
 
 @lru_cache(maxsize=64)
@@ -97,7 +97,8 @@ class AddBias(Op):
         return prod(out)
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"{out[1]} heads × {out[2]} queries × {out[3]} keys"
+        _, heads, queries, keys = out
+        return f"{counted(heads, 'head')} × {counted(queries, 'query', 'queries')} × {counted(keys, 'key')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,4 +145,4 @@ class RelativeBias(Op):
         return 4 * prod(out)
 
     def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
-        return f"{self.buckets} buckets up to distance {self.distance}, {out[1]} heads"
+        return f"{self.buckets} buckets up to distance {self.distance}, {counted(out[1], 'head')}"

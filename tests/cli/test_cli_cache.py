@@ -2,18 +2,25 @@
 
 import json
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 from calls import Call, shell, write_model
 from safetensors.torch import load_file
 
-from engine import extend, load_model, trace
+from engine import Trace, extend, load_model, open_trace, trace
 from engine.analysis.cachecost import cache_bytes, plan_cache
+from engine.analysis.drift import Drift, drift
 from engine.analysis.kvcache import cache_report
-from engine.cli.cache import ADDED, DROPPED, MOST, STORED, grid
+from engine.analysis.pages import pages, plan_pages
+from engine.analysis.quantised import quantised
+from engine.cli.cache import MOST
+from engine.cli.cachetext import ADDED, DROPPED, STORED, grid
+from engine.cli.whatifs import drift_lines
 from engine.config import LayerKind, Rotary
 from engine.generating import MAX_NEW
+from engine.text import human
 
 PROMPT = "dog bites man"
 WINDOW = {
@@ -130,6 +137,115 @@ def test_a_prompt_is_read_from_a_pipe(tiny):
     assert json.loads(piped.stdout)["tokens"] == trace(load_model(tiny), PROMPT).length
 
 
+# ------------------------------------------------------------------------- drift, fewer bits, and pages
+
+
+def table(text: str, head: str) -> list[list[str]]:
+    """The cells of the table whose heads begin so, without these."""
+    lines = iter(text.splitlines())
+    next(line for line in lines if line.split("  ")[0] == head)
+    return [line.split() for line in takewhile(lambda line: line and not line.startswith("… "), lines)]
+
+
+def same(told: str, number: float) -> bool:
+    """Whether that is how a table tells this number."""
+    return float(told) == pytest.approx(number, rel=0.051)
+
+
+@pytest.fixture(scope="module")
+def grown(mixed, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved trace of many passes."""
+    file = tmp_path_factory.mktemp("traces") / "grown.safetensors"
+    model = load_model(mixed)
+    t = trace(model, PROMPT, goes_on=True)
+    for i in range(25):
+        t = extend(model, t, [i])
+    t.save(file)
+    return file
+
+
+def test_json_of_what_is_told_beside_is_the_engines(call: Call, mixed, grown):
+    done = call("cache", grown, "--model", mixed, "--drift", "--bits", 4, "--pages", 5, "--json")
+    assert (done.code, done.err) == (0, "")
+    t = open_trace(grown, load_model(mixed))
+    assert done.json["drift"] == drift(t).to_json()
+    assert done.json["quantised"] == quantised(t, 4).to_json()
+    assert done.json["pages"] == pages(t, 5).to_json()
+    assert not {"drift", "quantised", "pages"} & call("cache", grown, "--json").json.keys()
+
+
+def test_drift_as_a_table(call: Call, mixed, grown):
+    data = call("cache", grown, "--model", mixed, "--drift", "--json").json["drift"]
+    shown = call("cache", grown, "--model", mixed, "--drift").out
+    assert data["text"] in shown
+    rows = table(shown[shown.index(data["text"]) :], "pass")
+    assert [row[0] for row in rows] == [*map(str, range(12)), "…", *map(str, range(14, 26))]
+    assert "… 26 passes in all; --json has all" in shown
+    for at, *gaps, last in (row for row in rows if row != ["…"]):
+        assert all(map(same, gaps, data["rows"][int(at)]["gaps"]))
+        assert same(last, data["logits"][int(at)])
+
+
+def test_the_first_site_that_drifts_is_named(call: Call, mixed, grown, tmp_path):
+    t = open_trace(grown, load_model(mixed))
+    site = "blocks.1.mlp_out"
+    wrong = replace(t.passes[3], kept={**t.passes[3].kept, site: 1.01 * t.site(site, 3)})
+    spoilt = Trace(t.config, t.program, t.weights, (*t.passes[:3], wrong, *t.passes[4:]), t.tokens)
+    spoilt.save(tmp_path / "spoilt.safetensors")
+    done = call("cache", tmp_path / "spoilt.safetensors", "--model", mixed, "--drift")
+    assert done.code == 0
+    assert f"cached and uncached differ, first in {site}@3: by " in done.out
+
+
+def test_many_layers_fit_the_width():
+    layers, passes = 80, 3
+    found = Drift("float32", gaps=((1.5e-105,) * layers,) * passes, logits=(1.5e-105,) * passes)
+    for width in (40, 80, 200):
+        lines = [line for line in drift_lines(found, width) if line.lstrip().startswith(("pass", "0", "1", "2"))]
+        assert max(map(len, lines)) <= width
+        assert "… 80 layers in all; --json has all" in [*drift_lines(found, width)]
+
+
+def test_fewer_bits_as_a_table(call: Call, mixed):
+    data = call("cache", PROMPT, "--model", mixed, "--bits", 8, "--json").json["quantised"]
+    shown = call("cache", PROMPT, "--model", mixed, "--bits", 8).out
+    assert data["text"] in shown
+    by_site = {row["site"]: row for row in data["rows"]}
+    rows = [row for row in table(shown, "site") if row != ["…"]]
+    assert len(rows) == 24 < len(by_site)
+    assert f"… {len(by_site)} sites in all; --json has all" in shown
+    for site, error, relative in rows:
+        assert same(error, by_site[site]["error"])
+        assert same(relative, by_site[site]["relative"])
+
+
+def test_pages_as_a_table(call: Call, mixed):
+    for source in ([PROMPT], ["--tokens", 30]):
+        data = call("cache", *source, "--model", mixed, "--pages", 4, "--json").json["pages"]
+        shown = call("cache", *source, "--model", mixed, "--pages", 4).out
+        assert data["text"] in shown
+        rows = table(shown[shown.index(data["text"]) :], "layer")
+        said = [[str(row["layer"]), str(row["pages"]), str(row["used"]), *human(row["waste_bytes"]).split()]
+                for row in data["rows"]]  # fmt: skip
+        assert rows == said
+    assert data == plan_pages(load_model(mixed).config, [30], 4, 4).to_json()
+
+
+def test_what_runs_the_model_names_it_where_a_file_has_none(call: Call, grown):
+    for option in (["--drift"], ["--bits", 8]):
+        done = call("cache", grown, *option)
+        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+        assert "FILE holds no weights; name its model (--model M)" in done.err
+    assert call("cache", grown, "--pages", 16).code == 0  # takes no weights
+
+
+def test_one_pass_has_no_drift(call: Call, mixed, tmp_path):
+    trace(load_model(mixed), PROMPT).save(tmp_path / "one.safetensors")
+    done = call("cache", tmp_path / "one.safetensors", "--drift")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[-1].startswith("the trace is a single pass")
+
+
 # ------------------------------------------------------------------------------------------- without a run
 
 
@@ -222,6 +338,7 @@ def test_an_encoder_says_why_not(call: Call, tmp_path):
         assert (done.code, done.out.count("\n")) == (0, 1)
         assert "encoder looks both ways" in done.out
         assert call("cache", *args, "--model", folder, "--json").json["none"] is True
+        assert call("cache", *args, "--model", folder, "--pages", 16).out == done.out
 
 
 @pytest.mark.parametrize(
@@ -236,11 +353,17 @@ def test_an_encoder_says_why_not(call: Call, tmp_path):
         ["--tokens", "4", "-n", "3"],
         ["--tokens", "4", "--keep", "all"],
         ["--tokens", "4", "--ids"],
+        ["--tokens", "4", "--drift"],
+        ["--tokens", "4", "--bits", "8"],
+        ["--bits", "5", PROMPT],
+        ["--bits", "many", PROMPT],
+        ["--pages", "0", PROMPT],
+        ["--pages", str(2**20 + 1), PROMPT],
     ],
 )
 def test_usage(call: Call, tiny, args):
     done = call("cache", *args, "--model", tiny)
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out, done.err.count("layerstep: ")) == (2, "", 1)
 
 
 def test_what_cannot_be_told(call: Call, tiny, tmp_path):

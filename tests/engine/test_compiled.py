@@ -101,6 +101,19 @@ def test_beyond_the_capacity_there_is_a_larger_step(tiny, name, monkeypatch):
     assert sorted(capacities) == [12, 20, 32]
 
 
+def test_the_steps_that_were_used_last_are_held(monkeypatch):
+    model, made, traced = random_model(tiny_config(**MODERN)), [], compiled._traced
+    monkeypatch.setattr(compiled, "_traced", lambda *args: made.append(args[1]) or traced(*args))
+    before, sites = begun(model, 3), model.program.path()
+    for i in range(12):
+        CompiledDecoder(model, before, keep=[sites[0]]).feed([1])  # in use all along
+        CompiledDecoder(model, before, keep=[sites[i + 1]]).feed([1])
+        assert len(model.compiled) == min(i + 2, compiled.MOST_COMPILED)
+    assert len(made) == 13  # none of them twice
+    CompiledDecoder(model, before, keep=[sites[1]]).feed([1])
+    assert len(made) == 14  # but for one that was not used for long
+
+
 def test_passes_over_several_tokens_in_between(tiny):
     model = tiny(**MODERN)
     ours, plain = both(model, begun(model, 4))

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_cache import allocated
 from tiny import ARCHITECTURES, CLASSIC, GPT2, MODERN, configs, gap, random_ids, random_model, tiny_config
 
 from engine import Model, Trace, extend, open_trace, trace
@@ -169,6 +170,7 @@ def test_nothing_that_is_kept_changes_afterwards(tiny):
 def test_what_is_derived_need_not_be_held(tiny, monkeypatch, limit):
     # However little of it is remembered, asking again gives the same bits.
     monkeypatch.setattr("engine.traces.DERIVED_BYTES", limit)
+    monkeypatch.setattr("engine.passes.JOINED_BYTES", limit)
     model = tiny(**MODERN, dtype=torch.float32)
     ids = random_ids(model.config, 9)
     split = extend(model, trace(model, ids[:6], keep=["embed"]), ids[6:], keep="residual")
@@ -384,6 +386,25 @@ def test_a_part_of_scores_computes_that_part_alone(tiny, monkeypatch):
     assert sizes[1:] == [(1, 4, 10, 100)]
     t["blocks.0.attn.pattern[h=1:3,q=9]"]  # heads 1 and 2 read both key-value heads
     assert sizes[2:] == [(1, 4, 1, 100)]
+
+
+@pytest.mark.parametrize("window", [None, 100])
+def test_a_block_of_a_long_prompt_s_pattern_is_opened_without_the_whole(tiny, window):
+    n, rows = 3000, 64
+    model = tiny(**MODERN, window=window, dtype=torch.float32, n_ctx=4096)
+    t = trace(model, random_ids(model.config, n), keep="residual")
+    found = []
+    taken = allocated(lambda: found.append(t[f"blocks.1.attn.pattern[h=1,q=-{rows}:]"]))  # [1 q k]
+    assert taken < 16 * rows * n * 4 < n * n * 4 / 2  # all that was ever allocated, k of the layer included
+
+    q = t["blocks.1.attn.rot_q"][0, -rows:, 1].double()  # [q d_head]
+    k = t["blocks.1.attn.rot_k"][0, :, 0].double()  # [k d_head], of the group of heads 0 and 1
+    back = torch.arange(n - rows, n)[:, None] - torch.arange(n)  # [q k]
+    seen = (back >= 0) & (back < (window or n))
+    expected = (q @ k.T / model.config.d_head**0.5).exp() * seen
+    expected /= expected.sum(-1, keepdim=True)
+    assert gap(found[0][0], expected) < 1e-5
+    assert not found[0][0][~seen].any()
 
 
 @given(data=st.data(), config=configs(causal=True), seed=st.integers(0, 9))

@@ -122,13 +122,15 @@ def test_a_what_if_of_kv_heads_by_hand():
 
 def test_the_formula_in_words():
     modern = tiny_config(**MODERN, n_layers=6)
-    assert cost_of(modern).formula_text == "2 × 6 layers × 2 kv heads × 6 × 18 positions × 4 B = 10,368 B"
+    assert cost_of(modern).formula_text == (
+        "2 (k and v) × 6 layers × 2 kv heads × 6 d_head × 18 positions × 4 B = 10,368 B"
+    )
     assert cost_of(tiny_config(**GEMMA)).formula_text == (
-        "2 × (1 layer × 2 + 1 layer × 18 positions) × 2 kv heads × 6 × 4 B = 1,920 B"
+        "2 (k and v) × (1 layer × 2 + 1 layer × 18 positions) × 2 kv heads × 6 d_head × 4 B = 1,920 B"
     )
     assert cost_of(tiny_config(**TRANSLATOR), 5, source=11, batch=2).formula_text == (
-        "2 prompts × 2 × 2 layers × 4 kv heads × 6 × 5 positions × 4 B + "
-        "2 prompts × 2 × 2 layers × 4 kv heads × 6 × 11 source positions × 4 B = 12,288 B"
+        "2 prompts × 2 (k and v) × 2 layers × 4 kv heads × 6 d_head × 5 positions × 4 B + "
+        "2 prompts × 2 (k and v) × 2 layers × 4 kv heads × 6 d_head × 11 source positions × 4 B = 12,288 B"
     )
 
 

@@ -69,9 +69,11 @@ def test_a_trace_in_pages_of_sixteen(tiny):
     assert found.waste == (28 + 13) * row
     assert found.share == (28 + 13) / 64
     assert found.text == (
-        "4 pages of 16 positions take 12.0 KiB, of which 7.7 KiB (64.1%) hold nothing; 4.2 KiB would be usual"
+        "4 pages of 16 positions take 12.0 KiB, of which 7.7 KiB (64.1%) hold nothing; 4.2 KiB would be usual: half a "
+        "page per layer, a whole one where its window is full, as for a random length"
     )
     assert pages(t, 1).waste == 0
+    assert "usual" not in pages(t, 1).text
 
 
 def test_pages_as_json(tiny):
@@ -81,6 +83,12 @@ def test_pages_as_json(tiny):
     assert found["rows"] == [{"layer": i, "pages": 2, "used": 5, "waste_bytes": 3 * row} for i in range(2)]
     assert (found["size"], found["waste"], found["share"]) == (4, 6 * row, 3 / 8)
     assert json.loads(json.dumps(found)) == found
+
+
+def test_the_usual_waste_is_said_by_the_layer():
+    three = plan_pages(tiny_config(**MODERN), [5, 9, 40], 4)
+    assert three.text.endswith(" would be usual: half a page per layer and text, as for a random length")
+    assert three.expected == 3 * 2 * three.row * 15 / 2
 
 
 def test_nothing_held_wastes_nothing():

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
+from tiny import GEMMA, MODERN
 from tiny_t5 import SOURCE, write_t5
 
-from engine import ModelConfig, extend, load_model, open_trace, trace
+from engine import ModelConfig, Trace, extend, generate, load_model, open_trace, trace
 from engine.errors import ConfigError, PromptError, TraceFileError
 from engine.ops.base import PassInfo
+from engine.passes import JOINED_BYTES
 from engine.prompts import NO_PROMPT
 
 IDS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
@@ -54,6 +58,55 @@ def test_one_row_of_many_passes_runs_one_pass_alone(tiny, monkeypatch):
     monkeypatch.setattr(type(t), "part", noting)
     t["blocks.1.attn.pattern[q=-1]"]
     assert set(asked) == {3}
+
+
+def without_cache(t):
+    """The trace as it is opened from a file: what earlier passes appended is derived."""
+    return Trace(t.config, t.program, t.weights, t.passes, t.tokens)
+
+
+def test_rows_of_earlier_passes_are_joined_once_for_all_passes(tiny, monkeypatch):
+    model = tiny(**MODERN)
+    t = without_cache([g.trace for g in generate(model, IDS, max_new_tokens=40, keep="residual")][-1])
+    asked, site = Counter(), Trace.site
+    monkeypatch.setattr(Trace, "site", lambda self, *place: asked.update([place]) or site(self, *place))
+    t["blocks.1.attn.z"]
+    rows = {place: n for place, n in asked.items() if place[0] in ("blocks.1.attn.rot_k", "blocks.1.attn.v")}
+    assert rows == {(name, at): 1 for name, _ in rows for at in range(len(t.passes) - 1)}
+
+
+@pytest.mark.parametrize("most", [JOINED_BYTES, 10_000, 0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("traits", [MODERN, GEMMA], ids=["modern", "windows"])
+def test_earlier_rows_are_the_same_whichever_pass_is_asked_first(tiny, monkeypatch, traits, dtype, most):
+    monkeypatch.setattr("engine.passes.JOINED_BYTES", most)
+    model = tiny(**traits, dtype=dtype)
+    plain, derived = (
+        [g.trace for g in generate(model, IDS, max_new_tokens=30, keep=keep, stop_tokens=())][-1]
+        for keep in ("all", "residual")
+    )
+    derived = without_cache(derived)
+    for at in (11, 3, 0, 29, 12, 28, 1):
+        for name in ("blocks.1.attn.past_k", "blocks.0.attn.past_v", "blocks.1.attn.cache_v", "blocks.1.attn.z"):
+            assert torch.equal(derived.site(name, at), plain.site(name, at)), (name, at)
+        before = derived.held(at + 1).held
+        assert {past: held.stop for past, held in before.items()} == dict.fromkeys(before, len(IDS) + at)
+        for past, held in before.items():
+            n = model.program.site(past).held(held.stop)
+            assert torch.equal(held.rows, plain.site(model.program.caches[past], at)[:, -n:])
+        assert sum(held.allocated for held in derived.joined.values()) <= most
+
+
+def test_rows_that_were_joined_in_inference_mode_are_gone_on_with_outside_of_it(tiny):
+    model = tiny(**MODERN, dtype=torch.float32)
+    steps = generate(model, IDS, max_new_tokens=12, keep="residual", stop_tokens=())
+    t = without_cache([g.trace for g in steps][-1])
+    plain = trace(model, [token.id for token in t.tokens[0]])
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        for at in (5, 7):
+            t.site("blocks.1.attn.z", at)
+    torch.testing.assert_close(t["blocks.1.attn.z"], plain["blocks.1.attn.z"], rtol=1e-4, atol=1e-5)
+    extend(model, t, [1, 2])
 
 
 def test_two_hundred_passes_that_keep_the_residual_stream_alone(tiny):

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -13,6 +14,8 @@ import pytest
 import torch
 
 from engine import runtime
+from engine.ops.base import PassInfo
+from engine.passes import Pass
 
 GIB = 2**30
 needs_glibc = pytest.mark.skipif(not runtime._has_glibc(), reason="mallopt is glibc's")
@@ -260,3 +263,52 @@ def test_memory_is_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime.prepare()
     runtime.prepare()
     assert len(asked) == 1
+
+
+# --- how long a device works ------------------------------------------------------------------------------
+
+
+def test_on_the_cpu_seconds_are_the_host_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.perf_counter", iter([10.0, 12.5]).__next__)
+    assert float(runtime.Stopwatch(torch.device("cpu")).stop()) == 2.5
+
+
+def test_on_cuda_seconds_are_the_device_s_and_waited_for_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self, stream: str) -> None:
+            done.append(f"recorded on {stream}")
+
+        def synchronize(self) -> None:
+            done.append("waited")
+
+        def elapsed_time(self, end: Event) -> float:
+            assert (self, end) == (watch._events[0], watch._events[1])
+            return 1500.0
+
+    monkeypatch.setattr("torch.cuda.Event", Event)
+    monkeypatch.setattr("torch.cuda.current_stream", lambda device: f"the stream of {device}")
+    watch = runtime.Stopwatch(torch.device("cuda", 0))
+    ran = Pass(0, 1, PassInfo(torch.float32), {}, {}, watch.stop())
+    assert done == ["recorded on the stream of cuda:0"] * 2
+    assert ran.seconds == 1.5
+    assert done[2:] == ["waited"]
+
+
+@pytest.mark.gpu
+def test_seconds_of_a_gpu_s_work_are_not_those_of_handing_it_over() -> None:
+    device = torch.device("cuda", torch.cuda.current_device())
+    a = torch.randn(8192, 8192, device=device)
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    watch = runtime.Stopwatch(device)
+    for _ in range(20):
+        a @ a
+    watch.stop()
+    handed_over = time.perf_counter() - began
+    torch.cuda.synchronize()
+    assert handed_over < float(watch) < time.perf_counter() - began + 0.01

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -144,6 +145,18 @@ def test_the_end_of_the_input_ends_the_process(engine: Engine) -> None:
     engine.process.stdin = None
 
 
+def test_without_torch_the_process_ends_and_says_why(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libtorch is broken')")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "engine.service"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path))},
+    )  # fmt: skip
+    assert process.stderr
+    assert process.wait(30) == 1  # its input is open still, and somebody listens to it
+    assert process.stderr.read().decode().splitlines()[-1] == "ImportError: libtorch is broken"
+    process.communicate()
+
+
 def test_garbage_ends_the_process_without_a_traceback(engine: Engine) -> None:
     assert engine.process.stdin
     engine.process.stdin.write(b"\xff\xff\xff\xff garbage")
@@ -231,7 +244,7 @@ def answers(session: object, *requests: dict) -> list[dict]:
 
 def test_what_is_not_finite_is_null_and_what_cannot_be_said_an_error() -> None:
     class Fake:
-        def checks(self, site: str | None, watch: object) -> dict:
+        def checks(self, site: str | None, watch: object, at: int | None) -> dict:
             if site == "odd":
                 return {"rows": [object()]}
             return {"rows": [Check("c", "s", 0, float("nan"), float("inf")).to_json()]}

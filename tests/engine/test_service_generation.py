@@ -105,6 +105,58 @@ def test_the_numbers_of_a_step_are_those_of_all_passes_together(tiny):
     assert told["blocks.1.attn.pattern"].endswith("9 rows over 9 keys")
 
 
+def test_each_window_says_the_sizes_of_its_own_pass(tiny):
+    session = with_model(tiny(**GEMMA, dtype=torch.float32), [1, 2, 3, 4, 5])  # a window of 3, and all
+    session.generate({"n": 2}, quiet)
+    for step in session.trace.program.steps:
+        for at in range(3):
+            shapes = [tuple(session.trace.site(name, at).shape) for name in (step.site.name, *step.reads)]
+            params = [session.trace.program.params[name] for name in step.params]
+            first = ",".join(f"{axis}=0:1" for axis in step.site.axes)
+            told, _ = session.window(f"{step.site.name}[{first}]@{at}")
+            assert told["numbers"] == step.op.numbers(shapes[1:], params, shapes[0])
+    heads = "1 head × " if session.trace.config.n_heads == 1 else f"{session.trace.config.n_heads} heads × "
+    assert session.window("blocks.1.attn.pattern[h=0]@2")[0]["numbers"] == f"{heads}1 row over 7 keys"
+    assert session.window("blocks.1.attn.cache_k[g=0]@2")[0]["numbers"].startswith("6 earlier + 1 new = 7 keys, ")
+    assert session.window("blocks.1.attn.cache_k[g=0]")[0]["numbers"].startswith("7 keys, ")
+
+
+def test_the_checks_of_a_pass_are_those_of_that_pass_alone(session):
+    session.generate({"n": 2}, quiet)
+    for at in range(3):
+        rows = session.checks("blocks.1.attn.pattern", quiet, at)["rows"]
+        assert rows
+        assert rows == [c.to_json() for c in session.trace.iter_checks("blocks.1.attn.pattern") if c.at == at]
+    with pytest.raises(AddressError, match="there is no pass 3; there are 0…2"):
+        session.checks("blocks.1.attn.pattern", quiet, 3)
+
+
+@pytest.mark.parametrize("pos", [3, 6])
+def test_candidates_have_the_probability_that_they_are_drawn_with(session, pos):
+    options = {"temperature": 0.8, "top_k": 5, "repetition_penalty": 1.4}
+    session.generate({"n": 4}, quiet)
+    ids = [token.id for token in session.trace.tokens[0][: pos + 1]]
+    step = next(generate(session.model, ids, sampling=Sampling(**options, seed=1), max_new_tokens=1))
+    expected = step.scores.softmax(-1)
+    rows = session.top(f"logits[p={pos}]", 50, options)["rows"]
+    assert [row["prob"] for row in rows] == [c.prob for c in session.trace.top(50, pos=pos)]
+    told = [row["scores_prob"] for row in rows]
+    assert [p or 0 for p in told] == pytest.approx([float(expected[row["id"]]) for row in rows], rel=1e-4)
+    assert sum(p is not None for p in told) == 5
+    assert "scores_prob" not in session.top(f"logits[p={pos}]", 1, {"temperature": 0})["rows"][0]
+
+
+def test_a_seed_that_was_not_given_is_told_and_draws_the_same_again(session):
+    begin = session.trace.length
+    drawn = [session.generate({"n": 1, "temperature": 1.5}, quiet) for _ in range(5)]
+    [seed] = {answer["generated"]["seed"] for answer in drawn}
+    session.crop(begin, quiet)
+    again = session.generate({"n": 5, "temperature": 1.5, "seed": seed}, quiet)
+    assert ids_of(again) == [i for answer in drawn for i in ids_of(answer)]
+    assert "seed" not in again["generated"]
+    assert "seed" not in session.generate({"n": 1}, quiet)["generated"]
+
+
 def test_it_stops_where_a_text_is_said_and_stays_there(session):
     whole = session.generate({"n": 8}, quiet)["generated"]["text"]
     session.crop(len(session.trace.passes[0].given["tokens"][0]), quiet)
@@ -278,6 +330,38 @@ def extend_by_one(model: Model, t: object, begin: int) -> object:
     return fresh
 
 
+def test_the_same_tokens_again_are_the_same_branch(session):
+    begin = session.trace.length
+    whole = session.generate({"n": 4}, quiet)
+    assert (whole["branch"], whole["branches"]) == (0, 1)
+    assert session.crop(begin + 1, quiet)["branches"] == 2
+    again = session.generate({"n": 3}, quiet)
+    assert again["tokens"] == whole["tokens"]
+    assert (again["branch"], again["branches"]) == (0, 1)
+
+
+def test_what_is_only_the_beginning_of_another_branch_is_gone_once_it_is_left(session):
+    begin = session.trace.length
+    session.generate({"n": 4}, quiet)
+    other = session.trace.top(2, pos=begin)[1]
+    session.branch(begin + 1, other.id, quiet)
+    session.switch(0)
+    assert session.crop(begin + 2, quiet)["branch"] == 2
+    assert session.branches.rows()["rows"][2]["text"] == ""
+    assert session.switch(0)["branch"] == 0
+    assert [row["tokens"] for row in session.branches.rows()["rows"]] == [begin + 4, begin + 2]
+
+
+def test_the_first_branch_is_as_likely_as_what_was_generated(session):
+    assert session.branches.rows()["rows"][0]["logprob"] is None
+    begin = session.trace.length
+    told = session.generate({"n": 3}, quiet)
+    [row] = session.branches.rows()["rows"]
+    chosen = [token["prob"] for token in told["generated"]["tokens"]]
+    assert row["logprob"] == pytest.approx(float(np.log(chosen).sum()), rel=1e-4)
+    assert (row["parent"], row["pos"], row["tokens"]) == (None, 0, begin + 3)
+
+
 def test_a_token_at_the_end_goes_on_and_makes_no_branch(session):
     length = session.trace.length
     told = session.branch(length, 42, quiet)
@@ -311,7 +395,7 @@ def test_a_place_or_a_token_that_is_not_there(session):
         lambda: session.branch("1", 5, quiet),
         lambda: session.branch(1, -1, quiet),
         lambda: session.branch(1, 10**9, quiet),
-        lambda: session.branch(1, "5", quiet),
+        lambda: session.branch(1, None, quiet),
         lambda: session.crop(0, quiet),
         lambda: session.crop(before.length + 1, quiet),
         lambda: session.crop(None, quiet),
