@@ -181,7 +181,7 @@ class Result:
     def lines(self) -> Iterator[str]:
         """What is said of it beside the text."""
         passes = self.last.step  # the first token was chosen from the prompt's pass
-        speed = f" ({passes / self.seconds:.1f} a second)" if passes else ""
+        speed = f" ({passes / self.seconds:.3g} a second)" if passes else ""
         drawn = "" if self.sampling.greedy else f"; --seed {self.sampling.seed} draws the same"
         yield f"{passes + 1} token{'s' if passes else ''}{speed}: {WHY[self.last.stopped]}{drawn}"
         if self.size is not None:
@@ -193,7 +193,8 @@ def sampling_of(given: dict[str, Any]) -> Sampling:
     """How tokens are chosen, from the options; where a seed is needed and none was given, with one that was drawn."""
     from engine import Sampling
 
-    if given["temperature"] is None and (needless := [name for name in FOR_DRAWING if given[name] is not None]):
+    needless = [name for name in (*FOR_DRAWING, "seed") if given[name] is not None]
+    if not given["temperature"] and needless:
         raise click.UsageError(f"--{needless[0].replace('_', '-')} is for drawing tokens; give --temperature as well")
     try:
         sampling = Sampling(**{name: value for name, value in given.items() if value is not None})
@@ -228,9 +229,10 @@ def _read(
         loaded = load_model(name, device=device, dtype=dtype, allow_pickle=allow_pickle, watch=progress.loading)
         return loaded, given, {**running, "chat": chat, "target": written}, notices
     refuse_for_file(context, [name for name in ONLY_FOR_PROMPTS if name != "keep"])
+    opened = open_trace(source)  # a file that is missing or damaged is said first
     if model is None:
         raise click.UsageError("a FILE holds no weights; name the model that it was recorded with (--model M)")
-    dtype = dtype_name(open_trace(source).dtype)
+    dtype = dtype_name(opened.dtype)
     loaded = load_model(model, device="cpu", dtype=dtype, allow_pickle=allow_pickle, watch=progress.loading)
     return loaded, open_trace(source, loaded), {}, []
 

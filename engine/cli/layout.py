@@ -28,8 +28,11 @@ def to_right(text: str, width: int) -> str:
 
 
 def pick(size: int, limit: int) -> list[int]:
-    """Indices 0…size−1, or the first and the last of them around SKIPPED where there are more than ``limit``."""
-    if size <= max(limit, 2):
+    """Indices 0…size−1, or the first and the last of them around SKIPPED where there are more than ``limit``.
+
+    SKIPPED takes the place of one, so it never stands for one alone.
+    """
+    if size <= max(limit + 1, 2):
         return list(range(size))
     first = (limit + 1) // 2
     return [*range(first), SKIPPED, *range(size - (limit - first), size)]

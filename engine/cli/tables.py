@@ -162,7 +162,7 @@ def _columns_that_fit(place: Place, rows: Sequence[int], width: int) -> tuple[li
     kept = place.tensor[[i for i in rows if i != SKIPPED]]
     limit = max(2, width // 4) if width else across.size
     while True:
-        shown = pick(across.size, limit)
+        shown = pick(across.size, limit - 1 if across.size == limit + 1 else limit)
         taken = [j for j in shown if j != SKIPPED]
         values = kept[:, taken].tolist()
         write = Format.of([value for line in values for value in line])
