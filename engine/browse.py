@@ -187,7 +187,7 @@ class Session:
     def _scored(self, sampling: Sampling, row: int, pos: int) -> Float[Tensor, " d_vocab"]:
         """The probabilities that the token after a position is drawn from."""
         seen = [token.id for token in self.trace.tokens[row][: pos + 1]]
-        return sampling.scores(self.trace[f"logits[b={row},p={pos}]"], seen).softmax(-1)
+        return sampling.scores(self.trace[f"logits[b={row},p={pos}]"], seen).softmax(-1).cpu()
 
     def checks(self, site: str | None, watch: Watch, at: int | None = None) -> Json:
         """The invariants of one site's step, or of all steps, in one pass; of all passes the one in which each holds

@@ -91,13 +91,14 @@ class Decoder:
         info = self._info(places[-1] + 1)
         keys = self._keys.append(numbers(self.model, [places]), self._room)
         appending = Appending(self._cache.held, self._room, self._windows)
-        given = {"tokens": numbers(self.model, [ids]), "positions": keys.rows[:, start:], KEYS: keys.rows}
+        given = {"tokens": numbers(self.model, [ids]), "positions": keys.rows.narrow(1, start, n), KEYS: keys.rows}
         took = Stopwatch(self.model.device)
         made = self._run(given | self._always, appending, info, watch)
         took.stop()
         info.append = None
         inputs = given | {name: self._always[name] for name in SOURCE if name in self._always}
-        self.passes.append(Pass(start, n, info, inputs, {name: made[name] for name in self._kept}, took))
+        kept = made if len(made) == len(self._kept) else {name: made[name] for name in self._kept}
+        self.passes.append(Pass(start, n, info, inputs, kept, took))
         self._made, self._keys = made, keys
         self._cache = held_after(self.model, made, appending.held, start + n)
         self._next += n

@@ -80,7 +80,8 @@ def kept_sites(program: Program, keep: Keep) -> tuple[str, ...]:
         raise AddressError('keep must be "all", "residual" or site patterns such as ["blocks.*.attn.q"]')
     named: set[str] = set()
     for pattern in patterns:
-        found = words.get(pattern) or program.matching([pattern])
+        exact = (pattern,) if program.step(pattern) else ()  # a pattern with nothing to match is looked up
+        found = words.get(pattern) or exact or program.matching([pattern])
         if not found:
             program.site(pattern)  # raises, naming what is near
         named.update(found)

@@ -211,4 +211,4 @@ def numbers(model: Model, rows: list[list[int]]) -> Int[Tensor, "batch pos"]:
     """Whole numbers on the model's device."""
     tensor = torch.tensor(rows, dtype=torch.int64)
     # On CUDA the host goes on at once: a plain copy would wait for the device.
-    return tensor.to(model.device, non_blocking=True) if model.device.type == "cuda" else tensor.to(model.device)
+    return tensor if model.device.type == "cpu" else tensor.to(model.device, non_blocking=model.device.type == "cuda")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import sys
 import time
@@ -25,20 +26,35 @@ SPIN = "1000"
 own default of some 5 ms is 4 % faster on a quiet machine, and many times slower once a neighbour wants a core."""
 WEIGHTS_PER_THREAD = 8_000_000
 """A model's weights for each thread: the products of smaller models are done before a second thread has woken."""
+OBJECTS_BETWEEN = 10_000
+"""New objects after which Python looks for garbage."""
+PYTHONS_OWN = (700, 2000)
+"""What it has for that by itself, by version."""
 CGROUPS = Path("/sys/fs/cgroup")
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # glibc's malloc.h
 
 
 def prepare() -> None:
-    """Set how threads wait and how freed memory is kept. Called after torch is imported it does only the latter.
+    """Set how threads wait, how freed memory is kept and how often Python looks for garbage. Called after torch is
+    imported it does only the last two.
 
-    Both hold for the whole process: freed memory stays with malloc, whoever freed it. A program that does not want
-    that sets GOMP_SPINCOUNT or OMP_WAIT_POLICY for the threads and any MALLOC_… variable or GLIBC_TUNABLES
-    (glibc.malloc.…) for the memory; then it is left as it is.
+    All hold for the whole process: freed memory stays with malloc, whoever freed it. A program that does not want
+    that sets GOMP_SPINCOUNT or OMP_WAIT_POLICY for the threads, any MALLOC_… variable or GLIBC_TUNABLES
+    (glibc.malloc.…) for the memory, and gc.set_threshold for the garbage; then it is left as it is.
     """
     if "torch" not in sys.modules and not os.environ.keys() & {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}:
         os.environ["GOMP_SPINCOUNT"] = SPIN
     _keep_freed_memory()
+    _collect_less_often()
+
+
+@cache
+def _collect_less_often() -> None:
+    """A recorded pass is a hundred new objects that stay, and at Python's own threshold a generation spends a fifth of
+    its time on looking through all of torch's for garbage."""
+    young, *older = gc.get_threshold()
+    if young in PYTHONS_OWN:
+        gc.set_threshold(OBJECTS_BETWEEN, *older)
 
 
 @cache

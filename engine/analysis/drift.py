@@ -88,8 +88,9 @@ class Drift:
             return f"cached and uncached agree in every bit of all {len(self.gaps)} passes"
         worst, bit = self.worst, f"{self.first_bit.site}@{self.first_bit.at}"
         return (
-            f"cached and uncached agree up to rounding in {self.dtype}: nearest to it is {worst.site}@{worst.at}, "
-            f"{worst.gap:.2g} of {worst.tolerance:.2g}; the first bit that differs is in {bit}"
+            f"cached and uncached agree up to rounding in {self.dtype}: nearest to its tolerance is "
+            f"{worst.site}@{worst.at}, off by {worst.gap:.2g} where rounding may be {worst.tolerance:.2g}; "
+            f"the first bit that differs is in {bit}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -99,6 +100,7 @@ class Drift:
             "ok": self.ok,
             "first": self.first.to_json() if self.first else None,
             "first_bit": self.first_bit.to_json() if self.first_bit else None,
+            "worst": self.worst.to_json() if self.worst else None,
             "rows": [{"at": at, "gaps": list(gaps)} for at, gaps in enumerate(self.gaps)],
             "logits": list(self.logits),
             "text": self.text,

@@ -9,14 +9,17 @@ alike. ``--compile`` adds the compiled step, which takes a while to compile.
 from __future__ import annotations
 
 import itertools
+import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+
 
 from engine import generate, trace  # first, so that the allocator and the thread pool are set up before torch starts
 from tests.bench import shapes
-from tests.bench.peer import GENERATE, Peer
+from tests.bench.peer import GENERATE, Child, Peer
 from tests.bench.ratio import report
 
 TINY = "llama(64, 5, 4, 2, 256, d_vocab=1000)"
@@ -42,33 +45,50 @@ print(peak - before, sum(x.nbytes for x in t.passes[0].kept.values()))
 """
 
 
+OURS = """
+import json, sys, time
+from engine import Model, ModelConfig, generate
+import torch
+from safetensors.torch import load_file
+torch.set_num_threads(1)
+config, file, prompt, options = json.loads(sys.stdin.readline())
+model = Model.from_weights(ModelConfig.from_json(config), load_file(file))
+print("ready", flush=True)
+for _ in sys.stdin:
+    start = time.perf_counter()
+    tokens = [step.token.id for step in generate(model, prompt, **options)]
+    print(json.dumps([time.perf_counter() - start, tokens]), flush=True)
+"""
+
+
 def speed(make: str, new: int, target: float, seconds: float, compiled: bool = False) -> None:
     """Tokens per second of ours, recording, as a multiple of theirs."""
     import torch
+    from safetensors.torch import save_file
 
     pair = eval(f"shapes.{make}", {"shapes": shapes})
     ids = torch.randint(0, pair.ours.config.d_vocab, (1, PROMPT), generator=torch.Generator().manual_seed(1))
-    options = {"max_new_tokens": new, "stop_tokens": (), **({"compile": "torch"} if compiled else {})}
-
-    def ours() -> list[int]:
-        return [step.token.id for step in generate(pair.ours, ids[0].tolist(), **options)]
-
+    options = {"max_new_tokens": new, "stop_tokens": [], "compile": "torch" if compiled else "no"}
     with torch.no_grad():
         expected = pair.theirs.generate(
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, min_new_tokens=new, do_sample=False,
             pad_token_id=0,
-        )  # fmt: skip
-    same = expected[0, PROMPT:].tolist() == ours()
-    del pair.theirs
-    theirs = Peer(make, PROMPT, GENERATE.format(n=new))
-    mine, others = [], []
-    until = time.perf_counter() + seconds
-    while len(mine) < 5 or time.perf_counter() < until:
-        start = time.perf_counter()
-        ours()
-        mine.append(time.perf_counter() - start)
-        others.append(theirs.run())
-    theirs.close()
+        )[0, PROMPT:].tolist()  # fmt: skip
+    mine, others, same = [], [], True
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/weights.safetensors"
+        save_file({name: weight.contiguous().clone() for name, weight in pair.ours.weights.items()}, file)
+        start = json.dumps([pair.ours.config.to_json(), file, ids[0].tolist(), options])
+        del pair
+        ours, theirs = Child(OURS, start), Peer(make, PROMPT, GENERATE.format(n=new))
+        until = time.perf_counter() + seconds
+        while len(mine) < 6 or time.perf_counter() < until:
+            took, tokens = json.loads(ours.ask())
+            mine.append(took)
+            same = same and tokens == expected
+            others.append(theirs.run())
+        ours.close()
+        theirs.close()
     a, b = statistics.median(mine[1:]) / new, statistics.median(others[1:]) / new
     detail = f"{a * 1e3:.2f} ms a token against {b * 1e3:.2f}, {'the same' if same else 'OTHER'} tokens"
     how = "compiled, " if compiled else ""

@@ -32,29 +32,45 @@ GENERATE = (
 )
 
 
-class Peer:
-    """The other process; ``run()`` does its ``work`` once there, in seconds as measured there."""
+class Child:
+    """Another process that works on each line that it reads, and answers with one."""
 
-    def __init__(self, make: str, length: int, work: str = FORWARD) -> None:
+    def __init__(self, code: str, first: str | None = None) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", CHILD.format(make=make, length=length, work=work)],
+            [sys.executable, "-c", code],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parents[2],
         )
+        if first is not None:
+            self._tell(first)
         if self._answer() != "ready":
             raise SystemExit("the other process did not start")
+
+    def ask(self) -> str:
+        """The answer to a line."""
+        self._tell("")
+        return self._answer()
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
 
     def _answer(self) -> str:
         assert self._process.stdout
         return self._process.stdout.readline().strip()
 
-    def run(self) -> float:
-        assert self._process.stdin
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return float(self._answer())
-
     def close(self) -> None:
         self._process.communicate()
+
+
+class Peer(Child):
+    """transformers; ``run()`` does its ``work`` once there, in seconds as measured there."""
+
+    def __init__(self, make: str, length: int, work: str = FORWARD) -> None:
+        super().__init__(CHILD.format(make=make, length=length, work=work))
+
+    def run(self) -> float:
+        return float(self.ask())

@@ -87,6 +87,9 @@ def test_passes_on_a_cache_agree_with_one_pass(tiny, name, dtype):
     assert found.first is None
     agree = "agree in every bit" if found.first_bit is None else f"agree up to rounding in {found.dtype}"
     assert agree in found.text
+    nearest = found.to_json()["worst"]
+    if nearest is not None and found.first_bit is not None:
+        assert f"nearest to its tolerance is {nearest['site']}@{nearest['at']}, off by " in found.text
     assert found.worst is None or found.worst.gap <= found.tolerance == found.worst.tolerance
 
 
@@ -332,7 +335,7 @@ def test_drift_as_json(tiny):
     model = tiny(**MODERN, dtype=torch.float32)
     t = in_passes(model, random_ids(model.config, 20))
     found = drift(with_kept(t, "logits", 1, t.site("logits", 1) + 1)).to_json()
-    assert set(found) == {"tolerance", "dtype", "ok", "first", "first_bit", "rows", "logits", "text"}
+    assert set(found) == {"tolerance", "dtype", "ok", "first", "first_bit", "worst", "rows", "logits", "text"}
     assert found["first"] == {"site": "logits", "at": 1, "gap": pytest.approx(1, abs=1e-4)}
     assert [row["at"] for row in found["rows"]] == list(range(6))
     assert {len(row["gaps"]) for row in found["rows"]} == {2}
