@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 
-
 from engine import generate, trace  # first, so that the allocator and the thread pool are set up before torch starts
 from tests.bench import shapes
 from tests.bench.peer import GENERATE, Child, Peer
