@@ -97,7 +97,7 @@ class Decoder:
         took.stop()
         info.append = None
         inputs = given | {name: self._always[name] for name in SOURCE if name in self._always}
-        kept = made if len(made) == len(self._kept) else {name: made[name] for name in self._kept}
+        kept = {name: made[name] for name in self._kept}
         self.passes.append(Pass(start, n, info, inputs, kept, took))
         self._made, self._keys = made, keys
         self._cache = held_after(self.model, made, appending.held, start + n)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from tui.client import EngineClient, EngineError, OnProgress, Stale
 from tui.state.answers import Branch, Candidate, Check, Generated, Ranking
 from tui.state.block import Block, Stats, window
-from tui.state.cache import Answer
+from tui.state.cache import Answer, Place
 from tui.state.trace import Trace
 from tui.state.views import Plane
 
@@ -39,9 +39,11 @@ class Session:
         self.trace: Trace | None = None
         self._opened = 0
         self._blocks: OrderedDict[tuple[object, ...], Block] = OrderedDict()
-        self._rankings: dict[tuple[str, int], Ranking] = {}
-        self._checks: dict[tuple[str, int], tuple[Check, ...]] = {}
+        self._rankings: dict[tuple[object, ...], Ranking] = {}
+        self._checks: dict[tuple[str, int | None, int], tuple[Check, ...]] = {}
         self._cache_answers: dict[tuple[object, ...], Answer] = {}
+        self.cache_place: tuple[Trace, Place] | None = None
+        """Where the cache view was left, and of which trace."""
 
     async def open(self, on_progress: OnProgress | None = None, **params: Any) -> Trace:
         """Open a prompt or a file; the trace before stays until this one is here."""
@@ -99,7 +101,8 @@ class Session:
             )
         if plane.transposed:
             values = array("f", (reply.values[col * height + row] for row in range(height) for col in range(width)))
-        block = Block(plane.key, rows[0], cols[0], height, width, values, Stats.read(reply.result.get("stats") or {}))
+        stats = Stats.read(reply.result.get("stats") or {})
+        block = Block(plane.key, rows[0], cols[0], height, width, values, stats, str(reply.result.get("numbers") or ""))
         self._keep(block)
         return block
 
@@ -111,37 +114,46 @@ class Session:
             if plane.at is not None and origin.get(axis, place) != place:
                 raise ValueError(f"{axis} {start} of {plane.step.site}@{plane.at} is position {origin[axis]}")
 
-    def ranking_known(self, address: str) -> Ranking | None:
+    def ranking_known(self, address: str, **scoring: Any) -> Ranking | None:
         """The candidates at an address, if they were asked for before."""
-        return self._rankings.get((address, self._opened))
+        return self._rankings.get(self._ranking_key(address, scoring))
 
-    async def ranking(self, address: str) -> Ranking:
-        """The candidates at an address of a vocabulary site. That a trace cannot have them is an answer too."""
-        key = (address, self._opened)
+    async def ranking(self, address: str, **scoring: Any) -> Ranking:
+        """The candidates at an address of a vocabulary site, with how likely each is drawn where ``scoring`` says how.
+
+        That a trace cannot have them is an answer too.
+        """
+        key = self._ranking_key(address, scoring)
         if key not in self._rankings:
             try:
-                result = (await self.client.request("top", address=address, k=CANDIDATES)).result
+                result = (await self.client.request("top", address=address, k=CANDIDATES, **scoring)).result
             except EngineError as error:
                 if error.kind != "NotKeptError":
                     raise
                 return self._rankings.setdefault(key, Ranking(trouble=str(error)))
             with understood():
-                rows = tuple(
-                    Candidate(int(row["id"]), str(row["label"]), float(row["prob"] or 0), float(row["logit"] or 0))
-                    for row in result.get("rows") or ()
+                rows = tuple(_candidate(row) for row in result.get("rows") or ())
+                self._rankings[key] = Ranking(
+                    rows,
+                    int(result.get("nonfinite") or 0),
+                    sampled=any("scores_prob" in row for row in result.get("rows") or ()),
+                    numbers=str(result.get("numbers") or ""),
                 )
-                self._rankings[key] = Ranking(rows, int(result.get("nonfinite") or 0))
         return self._rankings[key]
 
-    def checks_known(self, site: str) -> tuple[Check, ...] | None:
-        """The checks of a step, if they were asked for before."""
-        return self._checks.get((site, self._opened))
+    def _ranking_key(self, address: str, scoring: dict[str, Any]) -> tuple[object, ...]:
+        return (address, self._opened, *sorted(scoring.items()))
 
-    async def checks(self, site: str) -> tuple[Check, ...]:
-        """The checks of the step that writes ``site``."""
-        key = (site, self._opened)
+    def checks_known(self, site: str, at: int | None = None) -> tuple[Check, ...] | None:
+        """The checks of a step, if they were asked for before."""
+        return self._checks.get((site, at, self._opened))
+
+    async def checks(self, site: str, at: int | None = None) -> tuple[Check, ...]:
+        """The checks of the step that writes ``site``: in the pass ``at``, else the worst over all passes."""
+        key = (site, at, self._opened)
         if key not in self._checks:
-            rows = (await self.client.request("checks", site=site)).result.get("rows") or ()
+            place: dict[str, Any] = {} if at is None else {"at": at}
+            rows = (await self.client.request("checks", site=site, **place)).result.get("rows") or ()
             with understood():
                 self._checks[key] = tuple(
                     Check(
@@ -191,6 +203,17 @@ class Session:
         while total > KEPT_BYTES and len(self._blocks) > 1:
             _, dropped = self._blocks.popitem(last=False)
             total -= 4 * len(dropped.values)
+
+
+def _candidate(row: dict[str, Any]) -> Candidate:
+    drawn = row.get("scores_prob")
+    return Candidate(
+        int(row["id"]),
+        str(row["label"]),
+        float(row["prob"] or 0),
+        float(row["logit"] or 0),
+        None if drawn is None else float(drawn),
+    )
 
 
 def _number(value: object) -> float | None:

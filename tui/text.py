@@ -37,6 +37,18 @@ def centred(text: str, width: int) -> str:
     return " " * (room // 2) + display(text) + " " * (room - room // 2) if room >= 0 else fit(text, width)
 
 
+@lru_cache(maxsize=256)
+def middle(text: str, width: int) -> str:
+    """Exactly ``width`` cells: cut in the middle, so that the end of the text stays to be seen, or padded."""
+    text = foreign(text if len(text) <= 4 * width else text[: 2 * width] + text[-2 * width :])
+    if width < 8 or cells(text) <= width:
+        return fit(text, width)
+    head, tail = fit(text, width // 3).rstrip(" "), text[-width:]
+    while cells(tail) > width - cells(head):
+        tail = tail[1:]
+    return fit(head + tail, width)
+
+
 def cells(text: str) -> int:
     """Terminal cells of a foreign text once it is shown."""
     return _cells(display(text))

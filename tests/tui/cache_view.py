@@ -37,6 +37,11 @@ def shown(app: LayerstepApp) -> str:
     return "\n".join(text_of(app))
 
 
+def told(app: LayerstepApp) -> str:
+    """The words on the screen, wherever their lines end; of one section at a time."""
+    return " ".join(shown(app).replace("│", " ").split())
+
+
 def view_of(app: LayerstepApp) -> CacheScreen:
     assert isinstance(app.screen, CacheScreen)
     return app.screen

@@ -57,13 +57,15 @@ class FakeCache:
             "layers": layers, "growth": growth, "per_token": each * self.layers, "bytes": held(total),
             "sharing": [{"kv_head": n, "heads": list(range(n * group, (n + 1) * group))} for n in range(self.kv)],
             "allocated": sum(row["allocated"] for row in layers), "formula": held(total),
-            "formula_text": f"2 × {self.layers} layers × {self.kv} kv heads × 8 × {total} positions × 4 B{bad}",
+            "formula_text": f"2 (k and v) × {self.layers} layers × {self.kv} kv heads × 8 d_head × {total} positions × 4 B{bad}",
             "as_kinds": [{"name": name, "kv_heads": kv, "bytes": held(total) * kv // self.kv, "per_token": 1, "this": kv == self.kv}
                          for name, kv in (("MHA", self.heads), (f"GQA ({self.kv}){bad}", self.kv), ("MQA", 1))],
-            "as_dtypes": [{"name": name, "bytes": int(held(total) * size / 4), "this": size == 4}
-                          for name, size in (("float32", 4), ("bfloat16", 2), ("float8", 1), ("int8", 1.125), ("int4", 0.625))],
+            "as_dtypes": [{"name": name, "bytes": int(held(total) * size / 4), "this": size == 4, "counted": counted}
+                          for name, size, counted in (("float32", 4, "4 B a number"), ("bfloat16", 2, "2 B a number"), ("float8", 1, "1 B a number"),
+                                                      ("int8", 1.125, "8 bits a number, and a scale of 2 B for every 16"),
+                                                      ("int4", 0.625, "4 bits a number, and a scale and a minimum of 2 B for every 16"))],
             "at_lengths": [{"tokens": n, "bytes": each * self.layers * n, "beyond": n > 256} for n in (total, 64, 256, 1024)],
-            "fits": {"memory": 2**33, "tokens": 2**33 // each, "text": f"fits until {2**33 // each} tokens{bad}"},
+            "fits": {"memory": 2**33, "tokens": 2**33 // each, "text": f"fits until {2**33 // each:,} tokens in the 8.0 GiB that are free{bad}"},
         }  # fmt: skip
 
     @property
@@ -81,6 +83,7 @@ class FakeCache:
         bit = {"site": "blocks.1.attn.z" + self._bad, "at": passes[-1], "gap": gaps[-1][-1]}
         return {
             "tolerance": 1e-5, "dtype": "float32" + self._bad, "ok": True, "first": None, "first_bit": bit,
+            "worst": {"site": "blocks.2.attn.k", "at": passes[-1], "gap": gaps[-1][2]},
             "rows": [{"at": at, "gaps": row} for at, row in zip(passes, gaps, strict=True)],
             "logits": [2 * max(row) for row in gaps], "text": f"{len(passes)} passes against one{self._bad}",
         }  # fmt: skip

@@ -158,6 +158,7 @@ class FakeEngine(FakeGeneration, FakeCache):
         self.summary = self.summary | {
             "tokens": [[self._token(i, text) for i, text in enumerate(self.tokens)]],
             "passes": passes, "origins": passes, "steps": list(self.steps.values()),
+            "branch": self.current, "branches": max(1, len(self.branches)),
         }  # fmt: skip
         return self.summary
 
@@ -168,7 +169,7 @@ class FakeEngine(FakeGeneration, FakeCache):
             "id": 13 + self.vocabulary.index(text) if known else zlib.crc32(text.encode("utf-8", "replace")) % 500,
             "hex": text.encode("utf-8", "replace").hex(),
             "label": labelled(text, index), "group": None, "special": special,
-            "origin": "tokenizer" if special else "text",
+            "origin": "tokenizer" if special else "generated" if index >= self.prompt_length else "text",
         }  # fmt: skip
 
     def _program(self, n: int) -> Iterator[dict[str, Any]]:
@@ -330,6 +331,7 @@ class FakeEngine(FakeGeneration, FakeCache):
             "full_shape": full,
             "dtype": step["dtype"],
             "stats": stats,
+            "numbers": f"{len(self.tokens)} tokens{self._told_of(address.at)}",
             "origin": {
                 a: o + r[0] for a, o, r in zip(axes, origin, ranges, strict=True) if a in PLACES and a in left and r
             },
@@ -357,14 +359,20 @@ class FakeEngine(FakeGeneration, FakeCache):
             {"id": number, "label": labelled(text, number), "prob": prob, "logit": 9.5 - i}
             for i, (number, text, prob) in enumerate(ranked[: int(params.get("k", 10))])
         ]
-        return {"rows": rows, "nonfinite": 0}
+        if params.get("temperature"):
+            for i, row in enumerate(rows):
+                row["scores_prob"] = 0.6 - 0.2 * i if i < 3 else None
+        return {"rows": rows, "nonfinite": 0, "numbers": f"over 64 tokens{self._told_of(address.at)}"}
+
+    def _told_of(self, at: int | None) -> str:
+        return "" if at is None else f" in pass {at}"
 
     def _checks(self, params: dict[str, Any]) -> dict[str, Any]:
         rows = [
             {
                 "name": "rows sum to 1",
                 "site": site,
-                "figure": 1.2e-7,
+                "figure": 1.2e-7 if params.get("at") is None else (params["at"] + 1) * 1e-8,
                 "tolerance": 1e-5,
                 "ok": True,
                 "text": "max |Σ pattern − 1| = 1.2e-07 ≤ 1e-05",

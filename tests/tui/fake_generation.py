@@ -129,7 +129,10 @@ class FakeGeneration:
                 stopped = "end token"
             if stopped:
                 break
-        return self.retold() | {"generated": {"tokens": made, "text": text, "stopped": stopped}}
+        told = {"tokens": made, "text": text, "stopped": stopped}
+        told |= {"end": "<|eos|>"} if stopped == "end token" else {}
+        told |= {"seed": 4711} if params.get("temperature") and params.get("seed") is None else {}
+        return self.retold() | {"generated": told}
 
     def _slept(self) -> bool:
         """The time that a token takes; whether it was cancelled meanwhile."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from cache_view import NARROW, WIDE, cells_on_screen, engine_of, press, shown, view_of
+from cache_view import NARROW, WIDE, cells_on_screen, engine_of, press, shown, told, view_of
 from fake_engine import MemoryLink
 from helpers import main_of, running, settled, text_of, until
 from hypothesis import given
@@ -146,7 +146,86 @@ async def test_tab_and_digits_go_through_the_sections() -> None:
         assert seen == ["bytes", "drift", "time", "quantised", "pages", "growth", "pages", "bytes"]
 
 
+@pytest.mark.parametrize("section", "12356")
+async def test_it_opens_again_where_it_was_left(section: str) -> None:
+    async with running(size=NARROW, engine=engine_of(heads=8, kv=4)) as (app, pilot):
+        await press(pilot, "K", "home", "right", "down", "down", "h", "5", "m", "down", "down", "minus", section)
+        place = view_of(app).place_now
+        assert (place.at, place.row, place.head, place.page, place.site) == (1, 2, 1, 8, 2)
+        for leave in ("escape", "enter"):
+            await press(pilot, leave)
+            if section == "3" and leave == "enter":
+                return  # there it measures
+            assert app.screen is main_of(app)
+            await press(pilot, "K")
+            assert view_of(app).place_now == place
+            assert f"─ {section} " in text_of(app)[2]
+
+
+async def test_at_the_newest_pass_it_opens_again_at_the_newest() -> None:
+    async with running(size=NARROW, engine=engine_of()) as (app, pilot):
+        await press(pilot, "K", "down", "escape", "g", "K")
+        assert (view_of(app).at, view_of(app).row) == (5, 1)
+
+
+async def test_the_footer_offers_what_does_something() -> None:
+    async with running(size=NARROW, engine=engine_of(heads=8, kv=4)) as (app, pilot):
+        await press(pilot, "K")
+        footer = {}
+        for key in ("1", "2", "3", "m", "4", "5", "M", "6"):
+            await press(pilot, "m" if key == "M" else key)
+            footer[key] = text_of(app)[-1]
+        everywhere = ("Tab next", "Esc back")
+        assert all(words in line for words in everywhere for line in footer.values())
+        offered = {
+            "1": ("←→ pass", "space play", "↑↓ layer", "h head", "Enter keys", "v values"),
+            "2": ("↑↓ scroll",),
+            "3": ("m measure",),
+            "m": ("←→ pass", "space play", "↑↓ layer", "Enter look", "m measure"),
+            "4": ("m measure",),
+            "5": ("m measure", "i int4"),
+            "M": ("↑↓ site", "Enter unquantised", "m measure", "i int4"),
+            "6": ("+- size",),
+        }
+        for key, words in offered.items():
+            left = footer[key]
+            for word in (*words, *everywhere, "? help"):
+                assert word in left or word == "? help", (key, word)
+                left = left.replace(word, "")
+            assert not left.strip(), (key, left)
+        await pilot.resize_terminal(80, 50)
+        await press(pilot, "2")
+        assert "↑↓" not in text_of(app)[-1]  # all of it is in sight
+
+
+@pytest.mark.parametrize("size", [(60, 18), (80, 24), (100, 30), (120, 36), (144, 42), (150, 45), (160, 45)])
+async def test_no_words_are_cut(size: tuple[int, int]) -> None:
+    async with running(size=size, engine=engine_of(heads=8, kv=4)) as (app, pilot):
+        await press(pilot, "K")
+        for keys in ("1", "2", "3", "3m", "4", "4m", "5", "5m", "6"):
+            await press(pilot, *keys)
+            for line in text_of(app)[1:]:
+                left = re.sub(r"^│? +layer +.* rows |(\S|^) ?…\S+ +[\d.e+-]+ ", "", line)  # tokens and sites may be
+                assert "…" not in left, line
+
+
 # growth
+
+
+async def test_why_it_grows_is_said_and_what_room_is_for() -> None:
+    for size in ((60, 16), (60, 18), NARROW, WIDE):
+        async with running(size=size, engine=engine_of()) as (app, pilot):
+            await press(pilot, "K", *["pagedown"] * (size[1] < 18))
+            said = told(app)
+            assert "so they are kept: a new token adds one row per layer, and computes only its own." in said
+            assert ("allocated: with room to grow into" in said) == (size == WIDE)
+
+
+@pytest.mark.parametrize(("kv", "words"), [(4, "query heads 0 and 1"), (8, "query head 0"), (2, "query heads 0 to 3")])
+async def test_the_kv_head_at_the_cursor_says_who_reads_it(kv: int, words: str) -> None:
+    async with running(size=NARROW, engine=engine_of(heads=8, kv=kv)) as (app, pilot):
+        await press(pilot, "K")
+        assert f"kv head 0, read by {words} " in shown(app)
 
 
 @pytest.mark.parametrize("size", [WIDE, (100, 30), NARROW])
@@ -171,7 +250,8 @@ async def test_the_grid_grows_pass_by_pass(size: tuple[int, int]) -> None:
 async def test_a_single_pass_says_how_another_one_comes() -> None:
     async with running(size=NARROW, engine=engine_of(first=99)) as (app, pilot):
         await press(pilot, "K")
-        assert "pass 0 adds 9 positions · 9 positions · 3.0 KiB in all · g in the walk" in shown(app)
+        assert "pass 0 adds 9 positions · 9 positions · 3.0 KiB in all" in shown(app)
+        assert "g in the walk adds a token" in shown(app)
         await press(pilot, "escape", "g", "K")
         assert "pass 1 of 0–1 adds" in shown(app)
         assert "g in the walk" not in shown(app)
@@ -269,10 +349,13 @@ async def test_bytes_are_measured_beside_the_formula() -> None:
         text = shown(app)
         assert f"{count(total)} B, measured" in text
         assert "✓ the same" in text
-        assert "2 × 4 layers × 4 kv heads × 8 × 9 positions × 4 B" in text
-        assert "fits until" in text
+        assert "2 (k and v) × 4 layers × 4 kv heads × 8 d_head × 9 positions × 4 B" in text
+        assert "fits until about 34 million tokens in the 8.0 GiB that are free" in text
+        assert text.index("fits until") < text.index("with other heads")  # in sight, however low the terminal
+        assert re.search(r"int8 .*\n.* and a scale of 2 B for every 16 ", text)
+        assert re.search(r"int4 .*\n.* and a scale and a minimum of 2 B for every 16 ", text)
         assert re.findall(r"● (\S+)", text) == ["GQA", "float32", "9"]
-        assert re.search(r"1 024\* +\d", text)  # beyond n_ctx
+        assert re.search(r"1,024\* +\d", text)  # beyond n_ctx
         assert not re.search(r"256\* +\d", text)
 
 
@@ -282,12 +365,12 @@ async def test_a_measure_that_the_formula_does_not_give_is_said(monkeypatch: pyt
     monkeypatch.setattr(engine, "_cache", lambda params: honest(params) | {"formula": honest(params)["bytes"] + 1500})
     async with running(size=NARROW, engine=engine) as (app, pilot):
         await press(pilot, "K", "2")
-        assert "✗ 1 500 B apart" in shown(app)
+        assert "✗ 1,500 B apart" in shown(app)
 
 
 def bar_of(app: LayerstepApp, name: str) -> float:
     """The length of a bar in cells."""
-    line = next(line for line in text_of(app) if re.search(rf"[●▸ ] {re.escape(name)} ", line))
+    line = next(line for line in text_of(app) if re.search(rf"│ [●▸ ] {re.escape(name)} ", line))
     return sum(" ▏▎▍▌▋▊▉█".index(char) / 8 for char in line if char in "▏▎▍▌▋▊▉█")
 
 
@@ -296,7 +379,7 @@ async def test_bars_are_as_long_as_their_numbers() -> None:
         await press(pilot, "K", "2")
         assert bar_of(app, "MQA") == pytest.approx(bar_of(app, "MHA") / 8, abs=0.13)
         assert bar_of(app, "bfloat16") == pytest.approx(bar_of(app, "float32") / 2, abs=0.13)
-        assert bar_of(app, "256") == pytest.approx(bar_of(app, "1 024*") / 4, abs=0.13)
+        assert bar_of(app, "256") == pytest.approx(bar_of(app, "1,024*") / 4, abs=0.13)
 
 
 # what is measured on the spot
@@ -351,13 +434,15 @@ async def test_drift_shows_the_number_of_every_layer_and_pass() -> None:
     async with running(size=(100, 30), engine=engine_of()) as (app, pilot):
         await press(pilot, "K", "3", "m")
         text = shown(app)
-        assert "✓ within the tolerance, 1e-5 in float32" in text
+        assert "✓ within the tolerance of every site in float32" in text
         for layer in range(4):
             numbers = [0.0, *(10 ** (layer / 2 - 9) * (at + 1) for at in range(1, 5))]
             line = next(line for line in text_of(app) if f" layer {layer} " in line).split(f"layer {layer}")[1]
             found = [float(number) for number in re.findall(r" (0|\de-\d+) ", line.replace(" ", "  "))]
             assert found == pytest.approx(numbers, rel=0.5)
         assert re.search(r"first bit off +blocks\.1\.attn\.z@4 ", text)
+        assert re.search(r"nearest to it +blocks\.2\.attn\.k@4 +5e-8 of 1e-5 ", text)
+        assert "the same sums in another order" in told(app)
 
 
 async def test_enter_leads_from_drift_to_the_first_site_that_differs() -> None:
@@ -382,7 +467,7 @@ async def test_drift_beyond_the_tolerance_is_marked_without_colour(monkeypatch: 
     async with running(size=NARROW, engine=engine) as (app, pilot):
         await press(pilot, "K", "3", "m")
         text = shown(app)
-        assert "✗ beyond the tolerance, 1e-5 in bfloat16" in text
+        assert "✗ beyond the tolerance of a site in bfloat16" in text
         assert re.search(r"layer 0 +1e-5 ", text)
         assert re.search(r"layer 1 +✗2e-3 ", text)
         assert re.search(r"layer 2 +NaN ", text)
@@ -433,7 +518,7 @@ async def test_a_quantised_cache_has_its_error_at_each_site_in_the_order_of_the_
         assert [float(error) for _, error, _ in rows] == pytest.approx([(n + 1) / 100 for n in range(len(rows))])
         lengths = [bar_of(app, site) for site in ("blocks.0.attn.cache_k", "blocks.3.resid_post")]
         assert lengths[0] == pytest.approx(lengths[1] / len(rows), abs=0.13)
-        assert "int8, groups of 32  31.2 KiB → 7.8 KiB  4.0 × less" in shown(app)
+        assert "int8  31.2 KiB → 7.8 KiB  4.0 × less" in shown(app)
         assert "✓ same top token 9 of 9" in shown(app)
         await press(pilot, "i")
         assert "✗ same top token 8 of 9" in shown(app)
@@ -444,6 +529,20 @@ async def test_a_quantised_cache_has_its_error_at_each_site_in_the_order_of_the_
         await press(pilot, "down", "down", "enter")
         trace, cursor = main_of(app).here
         assert (trace.steps[cursor.step].site, cursor.at) == ("blocks.0.resid_post", 4)
+        assert [notice.message for notice in app._notifications] == ["this site as the trace has it, not in int8"]
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"),
+    [
+        (8, "In int8, every 32 numbers share a scale, and each is rounded to one of 255 steps."),
+        (4, "In int4, every 32 numbers share a scale and a minimum, and each is rounded to one of 16 steps."),
+    ],
+)
+async def test_what_few_bits_do_is_said_before_the_sites(bits: int, words: str) -> None:
+    async with running(size=NARROW, engine=engine_of()) as (app, pilot):
+        await press(pilot, "K", "5", "m" if bits == 8 else "i")
+        assert f"{words} KL: how far the next token's probabilities move. of norm: ‖change‖ / " in told(app)
 
 
 async def test_pages_of_other_sizes_by_keys() -> None:

@@ -173,7 +173,7 @@ async def test_three_hundred_random_keys(seed: int) -> None:
         await pilot.resize_terminal(*WIDE)
         while not isinstance(app.screen, CacheScreen):
             await press(pilot, "escape")
-        assert {cell_len(line) for line in text_of(app)} == {160}
+        await until(pilot, lambda: {cell_len(line) for line in text_of(app)} == {160})
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE])

@@ -190,7 +190,7 @@ async def test_half_a_character_is_a_label_and_no_text() -> None:
 @pytest.mark.parametrize(
     ("engine", "sampling", "why", "made"),
     [
-        (FakeEngine(going=Generation(ends=PROMPT + 3)), Sampling(), "stopped: end token", 3),
+        (FakeEngine(going=Generation(ends=PROMPT + 3)), Sampling(), "stopped: end token <|eos|>", 3),
         (FakeEngine(n_ctx=PROMPT + 2), Sampling(), "stopped: context", 2),
         (FakeEngine(), Sampling(stop=", of"), "stopped: stop string", 4),
     ],
@@ -199,8 +199,11 @@ async def test_why_a_run_ended_is_said(engine: FakeEngine, sampling: Sampling, w
     async with running(engine=engine) as (app, pilot):
         main_of(app).sampling = sampling
         await press(pilot, "G")
-        assert told(app) == [why]
+        assert why in line_of(app, Timeline)  # and not in a notice over the candidates
+        assert not told(app)
         assert len(words(app)) == PROMPT + made
+        await press(pilot, "backspace")
+        assert "stopped" not in line_of(app, Timeline)
 
 
 @pytest.mark.parametrize("key", ["g", "G"])
@@ -345,7 +348,7 @@ async def test_enter_on_a_candidate_takes_it_at_the_cursors_position() -> None:
     async with running(engine=engine) as (app, pilot):
         await press(pilot, "g", "g", "g")
         await go(app, pilot, "logits")
-        await press(pilot, "up", "up", "full_stop", "full_stop", "enter")
+        await press(pilot, "comma", "comma", "down", "down", "enter")
         assert asked(engine, "branch") == [{"pos": PROMPT + 1, "id": 13 + 3}]
         assert words(app)[PROMPT:] == [".", label(VOCABULARY[3])]
         assert place(app)[1].pos == PROMPT + 1
@@ -355,7 +358,7 @@ async def test_enter_on_a_candidate_takes_it_at_the_cursors_position() -> None:
 async def test_at_the_last_position_the_candidate_is_forced() -> None:
     async with running() as (app, pilot):
         await go(app, pilot, "probs")
-        await press(pilot, "full_stop", "enter")
+        await press(pilot, "down", "enter")
         assert words(app)[PROMPT:] == ["␣and"]
         await press(pilot, "enter")
         assert words(app)[PROMPT:] == ["␣and", "␣and"]  # the likeliest there is the row that is marked
@@ -366,7 +369,7 @@ async def test_in_one_pass_the_candidate_is_for_its_position_in_the_text() -> No
     async with running(engine=engine) as (app, pilot):
         await press(pilot, "g", "g", "g")
         await go(app, pilot, "logits")
-        await press(pilot, "left_curly_bracket", "left_curly_bracket", "left_curly_bracket", "full_stop", "enter")
+        await press(pilot, "left_curly_bracket", "left_curly_bracket", "left_curly_bracket", "down", "enter")
         assert asked(engine, "branch")[0]["pos"] == PROMPT + 1
 
 
@@ -375,7 +378,7 @@ async def test_what_follows_already_is_not_branched_off() -> None:
     async with running(engine=engine) as (app, pilot):
         await press(pilot, "g")
         await go(app, pilot, "logits")
-        await press(pilot, "up", "enter")
+        await press(pilot, "comma", "enter")
         assert told(app) == ["the text goes on with . already"]
         assert not asked(engine, "branch")
 
@@ -416,7 +419,7 @@ async def test_the_branches_are_a_tree_and_enter_switches() -> None:
     async with running(size=(80, 24)) as (app, pilot):
         await press(pilot, "g", "g", "g")
         await go(app, pilot, "logits")
-        await press(pilot, "up", "up", "full_stop", "enter", "g", "u")
+        await press(pilot, "comma", "comma", "down", "enter", "g", "u")
         assert isinstance(app.screen, BranchScreen)
         rows = [(choice.text, choice.note.split()) for choice in app.screen.query_one(PickList).choices]
         assert rows[0][0].startswith("○ <|bos|>The server")
@@ -428,6 +431,18 @@ async def test_the_branches_are_a_tree_and_enter_switches() -> None:
         assert place(app)[1].pos == PROMPT + 2
         await press(pilot, "u", "enter")  # the one that is looked at: nothing happens
         assert words(app)[PROMPT:] == [".", "␣and", ","]
+
+
+async def test_a_narrow_table_of_branches_shows_fewer_figures_and_those_whole() -> None:
+    async with running(size=(40, 20)) as (app, pilot):
+        await press(pilot, "g", "g", "g")
+        await go(app, pilot, "logits")
+        await press(pilot, "comma", "comma", "down", "enter", "u")
+        table = "\n".join(text_of(app))
+        assert "  from    log p  │" in table
+        assert re.search(rf"└ ● , +{PROMPT + 1} +-0\.\d  │", table)
+        await pilot.resize_terminal(80, 20)
+        await until(pilot, lambda: " from  tokens    log p " in "\n".join(text_of(app)))
 
 
 def test_branches_stand_under_the_one_they_leave_in_the_order_of_where_they_leave_it() -> None:
@@ -535,7 +550,7 @@ async def test_passes_are_walked_one_by_one_and_then_all_together() -> None:
     async with running(engine=engine) as (app, pilot):
         await go(app, pilot, Q)
         await press(pilot, "left_curly_bracket")
-        assert told(app) == ["there is one pass so far; g adds one of one token"]
+        assert told(app) == ["there is one pass; g adds one of one token"]
         assert not main_of(app).query_one(Timeline).display
         await press(pilot, "g", "g")
         assert picture(app).plane.size[0] == PROMPT + 2  # type: ignore[union-attr]
@@ -687,7 +702,7 @@ async def test_hostile_tokens_are_shown_and_harmless() -> None:
         main_of(app).sampling = Sampling(tokens=len(HOSTILE))
         await press(pilot, "G")
         await go(app, pilot, "logits")
-        await press(pilot, "up", "up", "full_stop", "enter", "g", "u")
+        await press(pilot, "comma", "comma", "down", "enter", "g", "u")
         shown = text_of(app)
         await press(pilot, "escape", *["left_curly_bracket"] * 2)
         for line in shown + text_of(app):
@@ -702,6 +717,7 @@ async def test_the_passes_fit_at_every_size_and_are_told_apart_without_colour(
     async with running(size=size, engine=grown(90)) as (app, pilot):
         assert len(place(app)[0].passes) == 91
         assert place(app)[1].at is None
+        await until(pilot, lambda: bool(line_of(app, Timeline)))
         line = line_of(app, Timeline)
         assert cell_len(line) == size[0]
         assert "▂" not in line

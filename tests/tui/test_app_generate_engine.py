@@ -55,7 +55,7 @@ async def test_a_run_is_that_of_generate_and_a_branch_goes_its_own_way() -> None
         await settled(pilot)
         assert ids(app)[prompt:] == expected
         await go(app, pilot, "logits")
-        await pilot.press("up", "up", "full_stop")
+        await pilot.press("comma", "comma", "down")
         await settled(pilot)
         second = main.ranked_ids()[1]
         await pilot.press("enter")

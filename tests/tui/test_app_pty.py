@@ -182,7 +182,10 @@ def test_no_hostile_byte_reaches_the_terminal() -> None:
         app.until("step 1/45")
         app.press("/pattern\r")
         app.until("attention · pattern")
-        for keys in ("vh", "\x1b[A" * 12, "v", "/logits\r", "m", "\x1b", "?", "\x1b", "T", "p\r", ":\x1b", "s\x1b"):
+        walk = ("vh", "\x1b[A" * 12, "v", "/logits\r", "m", "\x1b", "?", "\x1b", "T", "p\r", ":\x1b", "s\x1b")
+        generate = ("gg", "{{", "/logits\r", "\x1b[A.\r", "u", "\x1b", "x\x1b")
+        cache = ("K", *(f"{n}m" for n in range(1, 7)), "1\x1b[D", "\x1b")
+        for keys in (*walk, *generate, *cache):
             app.press(keys)
             app.read(0.25)
         app.press("\x03")

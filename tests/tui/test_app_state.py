@@ -13,7 +13,7 @@ from engine.sites import Address
 from tui.state.block import EVERYTHING, Block, Stats, window
 from tui.state.cursor import Cursor, carry, goto, sites_like, start
 from tui.state.layout import Panes, panes
-from tui.state.numbers import cell, count, exact, short, size
+from tui.state.numbers import cell, count, exact, rounded, short, size
 from tui.state.trace import Step, Trace
 from tui.state.tree import place_of, rows_of
 from tui.state.views import Plane, View, views_of
@@ -240,8 +240,12 @@ def test_short_numbers_fit(value: float, width: int, text: str) -> None:
 
 
 def test_numbers_as_text() -> None:
-    assert (exact(0.1 + 0.2), exact(-math.inf), count(65536), size(123456)) == ("0.3", "-∞", "65 536", "120.6 KiB")
+    assert (exact(0.1 + 0.2), exact(-math.inf), count(65536), size(123456)) == ("0.3", "-∞", "65,536", "120.6 KiB")
     assert [cell(v, 2) for v in (0.634, -0.2, 1.0, -0.001)] == [".63", "-.20", "1.00", ".00"]
+    numbers = (7, 9_999, 12_345, 999_999, 5_835_893, 123_456_789, 99_900_000_000, 10**15)
+    assert [rounded(number) for number in numbers] == [
+        "7", "9,999", "12,000", "1 million", "5.8 million", "120 million", "100 billion", "1000 trillion"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

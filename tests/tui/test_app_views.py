@@ -212,10 +212,10 @@ async def test_a_trace_without_logits_is_walked_too(monkeypatch: pytest.MonkeyPa
 async def test_words_without_room_end_with_an_ellipsis() -> None:
     async with running(size=(80, 24)) as (app, pilot):
         await go(app, pilot, "tokens")
-        assert any("added by tokenize…" in line for line in text_of(app))
+        assert any("added by" in line and "tokenizer" not in line and "…" in line for line in text_of(app))
         await pilot.press("question_mark")
         await settled(pilot)
-        assert any(re.search(r"The token before \(in the.*… ", line) for line in text_of(app))
+        assert any(re.search(r"The token before; in the.*… ", line) for line in text_of(app))
     async with running(size=(160, 60)) as (app, pilot):
         await pilot.press("question_mark")
         await settled(pilot)
@@ -274,3 +274,39 @@ async def test_checks_say_what_their_numbers_are() -> None:
     assert Check("same", True, "same: 0.0e+00 ≤ 0.0e+00", 0.0, 0.0).words == "exact"
     assert Check("same", True, "", 0.0, 1e-5).words == "off by 0, allowed 1.0e-05"
     assert Check("same", False, "same: nothing to compare").words == "nothing to compare"
+
+
+async def test_a_table_that_goes_on_to_the_right_says_so() -> None:
+    async with running(size=(80, 24)) as (app, pilot):
+        await go(app, pilot, "embed")
+        assert "more → │" in "\n".join(text_of(app)).replace("→│", "→ │")
+        await pilot.press(*[">"] * 3)
+        await settled(pilot)
+        assert "more →" not in "\n".join(text_of(app))
+    async with running(size=(160, 45)) as (app, pilot):
+        await go(app, pilot, "blocks.0.attn.q")
+        assert "more →" not in "\n".join(text_of(app))
+
+
+@pytest.mark.parametrize(("width", "numbers"), [(4, True), (5, True), (6, False), (9, False)])
+async def test_columns_too_narrow_for_their_tokens_have_numbers(width: int, numbers: bool) -> None:
+    async with running(size=(160, 45)) as (app, pilot):
+        main_of(app).zoom = width
+        await go(app, pilot, "blocks.0.attn.pattern")
+        line = next(line for line in text_of(app) if "query ↓" in line)
+        assert bool(re.search(r"query ↓ +0 +1 +2 +3 .* ␣full ", line)) is numbers  # and the label at the cursor
+        assert bool(re.search(r" (␣bec…|␣because) ", line)) is not numbers
+
+
+@pytest.mark.parametrize(("size", "data"), [((80, 24), "2e "), ((120, 40), "2e "), ((200, 40), "2e ")])
+async def test_the_token_table_shows_bytes_and_what_was_generated(size: tuple[int, int], data: str) -> None:
+    async with running(size=size) as (app, pilot):
+        await pilot.press("g", "home")
+        await settled(pilot)
+        for site in ("tokens", "positions"):
+            await go(app, pilot, site)
+            lines = text_of(app)
+            assert any(re.search(r"bytes +note", line) for line in lines)
+            assert any(re.search(rf"9  \. .* {data} +generat(ed|…)", line) for line in lines)
+            assert any(re.search(r"␣disk .*20 ?64 ?69 ?73 ?6b", line) for line in lines)
+            assert not any("text" in line and "␣disk" in line for line in lines)

@@ -46,6 +46,8 @@ class Asking(_Base):
 
         @property
         def working(self) -> bool: ...
+        @property
+        def lists_candidates(self) -> bool: ...
         def open(self, request: dict[str, str]) -> None: ...
         def say(self, text: str, severity: str = "information") -> None: ...
         def action_do(self, name: str) -> None: ...
@@ -257,7 +259,7 @@ class Asking(_Base):
     def do_help(self) -> None:
         from tui.screens.help import HelpScreen
 
-        self.app.push_screen(HelpScreen())
+        self.app.push_screen(HelpScreen("Generate" if self.lists_candidates else ""))
 
     def do_trace_about(self) -> None:
         from tui.screens.about import AboutScreen

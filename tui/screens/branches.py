@@ -14,7 +14,11 @@ from tui.state.branches import Row, rows_of
 from tui.state.numbers import short
 from tui.widgets.pick_list import Choice, PickList
 
-HEADING = f"{'from':>5} {'tokens':>7} {'log p':>8}"
+COLUMNS = (("from", 5), ("tokens", 7), ("log p", 8))
+"""Their headings and widths."""
+LEGEND = "log p: sum of log p of its own tokens; of the first branch, of those that were generated"
+ROOMY = 60
+"""The width from which all of them are shown."""
 
 
 class BranchScreen(Dialog[int]):
@@ -38,23 +42,35 @@ class BranchScreen(Dialog[int]):
     def compose(self) -> ComposeResult:
         """The box."""
         with Box("branches", "↑↓ choose · Enter switches · Esc leaves", id="branches"):
-            yield Static(HEADING, classes="heading", markup=False)
+            yield Static("", classes="heading", markup=False)
             yield PickList()
+            yield Static(LEGEND, classes="legend", markup=False)
 
     def on_mount(self) -> None:
         """The cursor on the branch that is looked at."""
-        choices = [self._choice(row) for row in self._rows]
-        at = next((n for n, row in enumerate(self._rows) if row.branch.branch == self._current), 0)
-        self.query_one(PickList).show(choices, at)
+        self._show(next((n for n, row in enumerate(self._rows) if row.branch.branch == self._current), 0))
+
+    def on_resize(self) -> None:
+        """As many columns as there is room for."""
+        self._show(self.query_one(PickList).at)
+
+    def _show(self, at: int) -> None:
+        self.query_one(".heading", Static).update(self._cells(*(name for name, _ in COLUMNS)))
+        self.query_one(PickList).show([self._choice(row) for row in self._rows], at)
+
+    def _cells(self, *texts: str) -> str:
+        """A row of figures; without the number of tokens where they would leave the text too little room."""
+        narrow = self.size.width < ROOMY
+        row = zip(texts, COLUMNS, strict=True)
+        return " ".join(text.rjust(width) for text, (name, width) in row if not (narrow and name == "tokens"))
 
     def _choice(self, row: Row) -> Choice:
         branch = row.branch
         mark = "●" if branch.branch == self._current else "○"
-        text = branch.text.strip(" ") or branch.label or "(nothing more)"
+        text = branch.text.strip(" ") or branch.label or f"(back at position {branch.tokens - 1})"
         logprob = "–" if branch.logprob is None else short(branch.logprob, 8)
-        return Choice(
-            str(branch.branch), f"{row.lead}{mark} {text}", f"{branch.pos:>5} {branch.tokens:>7} {logprob:>8}"
-        )
+        figures = self._cells(str(branch.pos), str(branch.tokens), logprob)
+        return Choice(str(branch.branch), f"{row.lead}{mark} {text}", figures, middle=branch.parent is None)
 
     def action_move(self, by: int) -> None:
         """The cursor of the list."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.events import DescendantFocus, Resize
@@ -11,7 +13,7 @@ from textual.timer import Timer
 from tui.actions import CACHE_ACTIONS, Action, bindings
 from tui.screens.cache_asking import BYTES, DRIFT, GROWTH, MEASURED, NAMES, PAGES, QUANTISED, TIME, CacheAsking
 from tui.session import Session
-from tui.state.cache import Answer, CacheReport, Drift, Layer, Pages, Quantised, Timing
+from tui.state.cache import Answer, CacheReport, Drift, Layer, Pages, Place, Quantised, Timing
 from tui.state.cursor import Cursor
 from tui.state.layout import SMALLEST
 from tui.state.trace import Trace
@@ -30,36 +32,14 @@ from tui.widgets.job import JobLine
 from tui.widgets.pane import Pane
 from tui.widgets.welcome import Welcome
 
-ALL_AT_ONCE = (132, 34)
+ALL_AT_ONCE = (144, 42)
 """From this size on all sections are shown; below it one."""
 PACE = 0.5
 RENEWAL = 0.2
 """Seconds after which it is seen that another trace is open."""
 BY_ID = {action.id: action for action in CACHE_ACTIONS}
-
-
-def _hints(section: int) -> tuple[Action, ...]:
-    """The actions that the footer hints at in a section: those for others are left out."""
-    only = {
-        "pass_next": (GROWTH, DRIFT),
-        "play": (GROWTH, DRIFT),
-        "down": (GROWTH, BYTES, DRIFT, QUANTISED, PAGES),
-        "measure": (DRIFT, TIME, QUANTISED),
-        "look": (GROWTH, DRIFT, QUANTISED),
-        "values": (GROWTH,),
-        "head_next": (GROWTH,),
-        "bits": (QUANTISED,),
-        "pages_larger": (PAGES,),
-    }
-    return tuple(
-        action for action in CACHE_ACTIONS if section in only.get(action.id.removeprefix("cache."), (section,))
-    )
-
-
 ALWAYS = ("cache.theme", "cache.help", "cache.back")
 """What can be done where there is no cache."""
-HINTS = (*(_hints(section) for section in range(len(NAMES))), tuple(BY_ID[name] for name in ALWAYS))
-"""For each section, and where there is no cache."""
 
 
 class CacheScreen(CacheAsking, Screen[str]):
@@ -72,14 +52,18 @@ class CacheScreen(CacheAsking, Screen[str]):
     def __init__(self, session: Session, trace: Trace, cursor: Cursor, faults: list[Exception]) -> None:
         super().__init__()
         self.session, self.trace, self.faults = session, trace, faults
-        self.at = len(trace.passes) - 1 if cursor.at is None else cursor.at
-        self.row = 0
-        self.head = cursor.head // trace.heads_per_kv
-        self.section = GROWTH
-        self.bits = 8
-        self.page = 16
-        self.troubles: dict[type[Answer], str] = {}
+        newest = len(trace.passes) - 1
+        at, head = newest if cursor.at is None else cursor.at, cursor.head // trace.heads_per_kv
+        place = Place(GROWTH, at, 0, head, bits=8, page=16, site=0)
         self._site = trace.steps[cursor.step].site
+        if session.cache_place is not None:
+            of, left = session.cache_place
+            if (of.model, of.prompt, of.file) == (trace.model, trace.prompt, trace.file):
+                place, self._site = replace(left, at=newest if left.at < 0 else min(left.at, newest)), ""
+        self.at, self.row, self.head = place.at, place.row, place.head
+        self.section, self.bits, self.page = place.section, place.bits, place.page
+        self._quantised_row = place.site
+        self.troubles: dict[type[Answer], str] = {}
         self._before: CacheReport | None = None
         self._player: Timer | None = None
 
@@ -100,7 +84,7 @@ class CacheScreen(CacheAsking, Screen[str]):
                         yield CacheTime(id="time")
                 with Vertical(classes="column"):
                     with Pane(id="quantised-pane"):
-                        yield CacheQuantised(id="quantised")
+                        yield CacheQuantised(self._quantised_row, id="quantised")
                     with Pane(id="pages-pane"):
                         yield CachePages(id="pages")
         yield Welcome(id="cache-none")
@@ -114,7 +98,7 @@ class CacheScreen(CacheAsking, Screen[str]):
         self.query_one(KeyLine).show(has_trace=True)
         self.set_interval(RENEWAL, self._renew)
         self.begin()
-        self.choose(GROWTH)
+        self.choose(self.section)
 
     def begin(self) -> None:
         """Ask for what needs no running."""
@@ -148,6 +132,12 @@ class CacheScreen(CacheAsking, Screen[str]):
         return layers[min(self.row, len(layers) - 1)] if layers else None
 
     @property
+    def place_now(self) -> Place:
+        """Where one is: to open here again."""
+        at, site = -1 if self.at >= len(self.trace.passes) - 1 else self.at, self.query_one(CacheQuantised).row
+        return Place(self.section, at, self.row, self.head, self.bits, self.page, site)
+
+    @property
     def shown(self) -> Section:
         """The section that is chosen."""
         return self.query_one(f"#{NAMES[self.section]}", Section)
@@ -161,7 +151,7 @@ class CacheScreen(CacheAsking, Screen[str]):
         self.set_class(report is not None and report.none != "", "-none")
         if report is not None and report.none:
             self.query_one("#cache-none", Welcome).say("no KV cache", report.none)
-            self.query_one(KeyLine).offer(HINTS[-1])
+            self.query_one(KeyLine).offer(tuple(BY_ID[name] for name in ALWAYS))
             return
         for n, name in enumerate(NAMES, 1):
             words = (report.text,) if report and name == "growth" and report.text else ()
@@ -212,7 +202,36 @@ class CacheScreen(CacheAsking, Screen[str]):
             pane, needed = self.query_one(f"#{name}-pane"), self.query_one(f"#{name}", Section).needed
             pane.styles.height = max(4, min(most, needed + 2)) if wide else "1fr"
         self.query_one(CacheTabs).show(self.section)
-        self.query_one(KeyLine).offer(HINTS[self.section])
+        self.query_one(KeyLine).offer(self._hints())
+
+    def _hints(self) -> tuple[Action, ...]:
+        """The actions that do something in this section now, by what they do there."""
+        known, several = self.session.cache_known, self.report is not None and len(self.report.growth) > 1
+        drift, cut = known(Drift), known(Quantised, bits=self.bits)
+        does: dict[str, str] = {}
+        if self.section == GROWTH:
+            does = {"down": "↑↓ layer", "look": "Enter keys", "values": "v values"}
+            if self.here is not None and self.here.kv_heads > 1:
+                does["head_next"] = "h head"
+        elif self.section == DRIFT and drift is not None and drift.passes:
+            does = {"down": "↑↓ layer"} | ({"look": "Enter look"} if drift.site else {})
+        elif self.section == QUANTISED and cut is not None and cut.rows:
+            does = {"down": "↑↓ site", "look": "Enter unquantised"}
+        elif self.shown.scrolls:
+            does = {"down": "↑↓ scroll"}
+        if several and (self.section == GROWTH or (self.section == DRIFT and "down" in does)):
+            does |= {"pass_next": "←→ pass", "play": "space play"}
+        if self.section in MEASURED:
+            does["measure"] = "m measure"
+        if self.section == QUANTISED:
+            does["bits"] = f"i int{12 - self.bits}"
+        if self.section == PAGES:
+            does["pages_larger"] = "+- size"
+        always = {"section_next", "help", "back"}
+        names = [(action, action.id.removeprefix("cache.")) for action in CACHE_ACTIONS]
+        return tuple(
+            replace(action, hint=does.get(name, action.hint)) for action, name in names if name in always | does.keys()
+        )
 
     def choose(self, section: int) -> None:
         """Another section."""
@@ -303,7 +322,8 @@ class CacheScreen(CacheAsking, Screen[str]):
         """To the first site that differs, a quantised site, or the layer's keys; measures what was not measured yet."""
         known = self.session.cache_known
         if self.section == QUANTISED and known(Quantised, bits=self.bits):
-            self._leave_for(self.query_one(CacheQuantised).site, f"@{self.at}")
+            if self._leave_for(self.query_one(CacheQuantised).site, f"@{self.at}"):
+                self.say(f"this site as the trace has it, not in int{self.bits}")
         elif self.section == DRIFT and (drift := known(Drift)) is not None:
             if drift.site is None:
                 self.say("nothing differs, not by one bit")
@@ -322,15 +342,19 @@ class CacheScreen(CacheAsking, Screen[str]):
             head = min(self.head, layer.kv_heads - 1)
             self._leave_for(f"blocks.{layer.layer}.attn.cache_{which}", f"[g={head}]@{self.at}")
 
-    def _leave_for(self, site: str, place: str) -> None:
-        if site in self.trace.by_site:
+    def _leave_for(self, site: str, place: str) -> bool:
+        """Whether the trace has the site."""
+        known = site in self.trace.by_site
+        if known:
             self.leave(site + place)
         else:
             self.say(f"this trace has no site {site}", "warning")
+        return known
 
     def leave(self, address: str = "") -> None:
         """Back to the walk; once, however fast keys come."""
         if self.is_current:
+            self.session.cache_place = (self.trace, self.place_now)
             self.dismiss(address)
 
     # the app
@@ -375,7 +399,7 @@ class CacheScreen(CacheAsking, Screen[str]):
     def do_cache_help(self) -> None:
         from tui.screens.help import HelpScreen
 
-        self.app.push_screen(HelpScreen())
+        self.app.push_screen(HelpScreen("In the cache view"))
 
     def do_cache_back(self) -> None:
         if self.working:
@@ -392,9 +416,8 @@ class CacheScreen(CacheAsking, Screen[str]):
         self.choose(event.section)
 
     def on_section_measured(self, event: Section.Measured) -> None:
-        """A section has more or fewer lines: another height may fit it."""
-        if self.has_class("-wide"):
-            self.place()
+        """A section has more or fewer lines: another height may fit it, and it may scroll or no longer."""
+        self.place()
 
     def on_cache_grid_picked(self, event: CacheGrid.Picked) -> None:
         """A layer was clicked."""

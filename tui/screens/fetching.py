@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.sites import Address
 from tui.client import EngineClient, EngineError, EngineGone, Stale
 from tui.session import Session
 from tui.state.answers import Check, Ranking
 from tui.state.cursor import Cursor, carry, goto
-from tui.state.trace import Step, Trace
+from tui.state.sampling import Sampling
+from tui.state.trace import Trace
 from tui.state.views import Plane, views_of
 from tui.widgets.job import Job, JobLine
 from tui.widgets.plane import PlaneView
@@ -40,6 +41,8 @@ class Fetching(_Base):
     trace: Trace | None
     cursor: Cursor | None
     trouble: str
+    note: str
+    sampling: Sampling
     _asked: dict[str, object]
     faults: list[Exception]
 
@@ -100,7 +103,7 @@ class Fetching(_Base):
 
     def _arrived(self, trace: Trace) -> None:
         cursor = carry(self.trace, self.cursor, trace)
-        self.trace, self.cursor, self.trouble, self._asked = trace, cursor, "", {}
+        self.trace, self.cursor, self.trouble, self.note, self._asked = trace, cursor, "", "", {}
         first = not any(view.has_focus for view in self.query(PlaneView))
         if self.start_address:
             text, self.start_address = self.start_address, ""
@@ -222,17 +225,34 @@ class Fetching(_Base):
         ranking = self.ranking_here(plane) if plane else None
         return [row.id for row in ranking.rows] if ranking else []
 
+    @property
+    def scoring(self) -> dict[str, Any]:
+        """How candidates are scored where a next token is chosen."""
+        return self.sampling.scoring if self.trace and self.trace.predicts == "next token" else {}
+
+    def candidate_here(self) -> int | None:
+        """The id of the token that the cursor is on in a picture of the vocabulary."""
+        plane, cursor = self.plane, self.cursor
+        if plane is None or cursor is None or "d_vocab" not in plane.step.axes:
+            return None
+        if plane.view.kind != "ranked":
+            return cursor.index(plane.trace, "d_vocab")
+        ids = self.ranked_ids()
+        return cursor.vocab if cursor.vocab in ids else next(iter(ids), None)
+
     def _ranking(self, address: str, lane: str) -> Ranking | None:
-        known = self.session.ranking_known(address)
-        if known is None and self._first_time(lane, address):
-            self._in_background(lambda: self._ask(lambda: self.session.ranking(address)), lane)
+        scoring = self.scoring
+        known = self.session.ranking_known(address, **scoring)
+        if known is None and self._first_time(lane, (address, scoring)):
+            self._in_background(lambda: self._ask(lambda: self.session.ranking(address, **scoring)), lane)
         return known
 
-    def checks_here(self, step: Step) -> tuple[Check, ...] | None:
-        """The checks of a step; None while they are not here."""
-        known = self.session.checks_known(step.site)
-        if known is None and self._first_time("checks", step.site):
-            self._in_background(lambda: self._ask(lambda: self.session.checks(step.site), REST), "checks")
+    def checks_here(self, plane: Plane) -> tuple[Check, ...] | None:
+        """The checks of a step, in the pass that is looked at; None while they are not here."""
+        site, at = plane.step.site, plane.at if len(plane.trace.passes) > 1 else None
+        known = self.session.checks_known(site, at)
+        if known is None and self._first_time("checks", (site, at)):
+            self._in_background(lambda: self._ask(lambda: self.session.checks(site, at), REST), "checks")
         return known
 
     async def _ask(self, question: Callable[[], Awaitable[object]], rest: float = 0.0) -> None:

@@ -71,6 +71,8 @@ class Generating(_Base):
     cursor: Cursor | None
     trouble: str
     sampling: Sampling
+    seed: int | None
+    note: str
     changes: Changes
     _asked: dict[str, object]
 
@@ -85,7 +87,9 @@ class Generating(_Base):
         def show_all(self) -> None: ...
         def say(self, text: str, severity: str = "information") -> None: ...
         def tell(self, title: str, message: str) -> None: ...
-        def ranked_ids(self) -> list[int]: ...
+        @property
+        def scoring(self) -> dict[str, Any]: ...
+        def candidate_here(self) -> int | None: ...
         def following(self, trace: Trace, cursor: Cursor) -> str: ...
         def candidates(self, plane: Plane) -> str: ...
         def _work(self, job: Job | None) -> None: ...
@@ -106,11 +110,10 @@ class Generating(_Base):
     def do_generate_branch(self) -> None:
         """The candidate at the cursor as the next token of its position."""
         trace, cursor = self.here
-        plane, ids = self.plane, self.ranked_ids()
-        if plane is None or not ids:
+        plane, token = self.plane, self.candidate_here()
+        if plane is None or token is None:
             self.say("at logits or probs, Enter takes the candidate at the cursor as the next token")
             return
-        token = cursor.vocab if cursor.vocab in ids else ids[0]
         pos = plane.step.first("pos") + cursor.index(trace, "pos") + 1
         line = trace.line(cursor.batch)
         if pos < len(line) and line[pos].id == token:
@@ -132,7 +135,9 @@ class Generating(_Base):
         """How tokens are chosen."""
         from tui.screens.sampling import SamplingScreen
 
-        self.app.push_screen(SamplingScreen(self.sampling, self.session.check_sampling), self._sampling_given)
+        self.app.push_screen(
+            SamplingScreen(self.sampling, self.session.check_sampling, self.seed), self._sampling_given
+        )
 
     def do_pass_next(self) -> None:
         """The next pass, after the last one all of them together."""
@@ -145,7 +150,8 @@ class Generating(_Base):
     def _along_passes(self, by: int) -> None:
         trace, cursor = self.here
         if len(trace.passes) == 1:
-            self.say("there is one pass so far; g adds one of one token")
+            more = "; g adds one of one token" if trace.predicts == "next token" else ""
+            self.say(f"there is one pass{more}")
         self.move_to(cursor.pass_by(trace, by))
 
     def on_timeline_picked(self, event: Timeline.Picked) -> None:
@@ -156,6 +162,7 @@ class Generating(_Base):
     def _sampling_given(self, sampling: Sampling | None) -> None:
         if sampling is not None:
             self.sampling = sampling
+            self.note = ""
             self.show_all()
 
     async def _ask_branches(self) -> None:
@@ -233,9 +240,22 @@ class Generating(_Base):
             run.done += made.count
             run.text += made.text
             if made.stopped not in ("", "cancelled", "length"):
-                self.say(f"stopped: {made.stopped}", "warning" if made.stopped == "context" else "information")
+                self._remark(f"stopped: {made.why}")
             if made.stopped or not made.count:
                 return
+
+    def _remark(self, note: str) -> None:
+        """Say something of the passes, beside them; in a notice where there is one pass."""
+        self.note = note
+        self.show_all()
+        if not self.query_one(Timeline).display:
+            self.say(note)
+
+    @property
+    def chosen_how(self) -> str:
+        """How tokens are chosen, in a few characters, with the seed that was drawn."""
+        drawn = self.seed is not None and self.sampling.seed is None and not self.sampling.greedy
+        return f"{self.sampling.words} seed {self.seed}" if drawn else self.sampling.words
 
     async def _back(self, run: Run) -> None:
         trace, _ = self.here
@@ -265,6 +285,7 @@ class Generating(_Base):
             return None
         finally:
             slow.stop()
+        self.seed = self.seed if made.seed is None else made.seed
         await self._renew(trace, stays=method == "generate" and (not made.count or (run.done > 0 and self._looks_back)))
         return made
 
@@ -291,7 +312,7 @@ class Generating(_Base):
 
         await self._fetch_ahead(trace, place())
         self.cursor = place()  # from where it is by now
-        self.trace, self.trouble, self._asked = trace, "", {}
+        self.trace, self.trouble, self.note, self._asked = trace, "", "", {}
         self.show_all()
         for notice in trace.notices:
             if old is None or notice not in old.notices:
@@ -302,11 +323,11 @@ class Generating(_Base):
         plane = Plane.of(trace, cursor, self.view_of(trace, cursor))
         questions: list[Awaitable[Ranking | object]] = []
         if plane.view.kind == "ranked":
-            questions.append(self.session.ranking(self.candidates(plane)))
+            questions.append(self.session.ranking(self.candidates(plane), **self.scoring))
         else:
             questions.append(self.session.block(plane, *self._about(plane, cursor)))
         if following := self.following(trace, cursor):
-            questions.append(self.session.ranking(following))
+            questions.append(self.session.ranking(following, **self.scoring))
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 await asyncio.gather(*questions, return_exceptions=True)

@@ -40,10 +40,21 @@ class HelpLines(LineView, can_focus=True):
 
     BINDINGS = HELP_BINDINGS  # type: ignore[assignment]
 
+    def __init__(self, section: str = "", *, id: str | None = None) -> None:
+        """``section``: the group of keys that is shown first."""
+        super().__init__(id=id)
+        self._section = section
+        self._sections: dict[str, int] = {}
+        self._lines: list[list[Segment]] = []
+
     def on_mount(self) -> None:
         """Write the lines."""
         self._lines = list(self._write())
         self.virtual_size = Size(self.room.width, len(self._lines))
+        self.call_after_refresh(self._to_section)
+
+    def _to_section(self) -> None:
+        self.scroll_to(y=self._sections.get(self._section, 0), animate=False, force=True, immediate=True)
 
     def on_resize(self) -> None:
         """Other width."""
@@ -58,7 +69,10 @@ class HelpLines(LineView, can_focus=True):
 
     def _write(self) -> Iterator[list[Segment]]:
         inks = self.inks
+        line = 0
         for group in GROUPS:
+            self._sections[group] = line
+            line += 2 + sum(action.group == group for action in (*ACTIONS, *CACHE_ACTIONS))
             yield [Segment(f" {group}", inks.strong)]
             for action in (*ACTIONS, *CACHE_ACTIONS):
                 if action.group == group:
@@ -82,7 +96,12 @@ class HelpScreen(Dialog[str]):
     AUTO_FOCUS = "HelpLines"
     BINDINGS = [Binding("question_mark,q,enter", "leave", show=False)]  # noqa: RUF012
 
+    def __init__(self, section: str = "") -> None:
+        """``section``: the keys that are shown first, those of what one looks at."""
+        super().__init__()
+        self._section = section
+
     def compose(self) -> ComposeResult:
         """The box."""
         with Box("help", "↑↓ scroll · Esc closes"):
-            yield HelpLines(id="help-lines")
+            yield HelpLines(self._section, id="help-lines")

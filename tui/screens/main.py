@@ -7,7 +7,7 @@ from textual.containers import Horizontal
 from textual.events import Resize
 from textual.screen import Screen
 
-from tui.actions import BY_ID, bindings
+from tui.actions import BY_ID, Action, bindings
 from tui.client import EngineClient
 from tui.screens.asking import Asking
 from tui.screens.fetching import Fetching
@@ -56,6 +56,9 @@ class MainScreen(Walking, Asking, Generating, Fetching, Screen[None]):
         self.why_wanted: bool | None = None
         self.trouble = ""
         self.sampling = Sampling()
+        self.seed: int | None = None
+        self.note = ""
+        self._refused: set[str] = set()
         self.changes = Changes()
         self._asked: dict[str, object] = {}
         self.faults: list[Exception] = []
@@ -118,11 +121,11 @@ class MainScreen(Walking, Asking, Generating, Fetching, Screen[None]):
         if not self.alive:
             return
         trace, cursor, plane = self.trace, self.cursor, self.plane
-        self.query_one(HeaderLine).show(trace, cursor, self.client.state, self.sampling.words)
-        has_target, has_passes = (bool(trace.source_tokens), len(trace.passes) > 1) if trace else (False, False)
-        self.query_one(KeyLine).show(trace is not None, has_target, has_passes)
+        file = self.request.get("file", "")
+        self.query_one(HeaderLine).show(trace, cursor, self.client.state, self.chosen_how, file)
+        self.query_one(KeyLine).show(*self.offers(trace))
         self.query_one(PassTree).show(trace, cursor)
-        self.query_one(Timeline).show(trace, cursor)
+        self.query_one(Timeline).show(trace, cursor, self.note)
         if trace is None or cursor is None or plane is None:
             return
         plane = self.named(plane)
@@ -134,7 +137,16 @@ class MainScreen(Walking, Asking, Generating, Fetching, Screen[None]):
         self.query_one(Stage).show(plane, cursor, block, ranking, shades, self.zoom, trouble, missing)
         self.query_one(TokenStrip).show(trace, cursor, self.next_token())
         if self.query_one("#why-pane").display:
-            self.query_one(WhyPane).show(plane, cursor, block, self.checks_here(plane.step), missing)
+            answer = block or ranking
+            numbers = answer.numbers if answer else "" if missing else "…"
+            self.query_one(WhyPane).show(plane, cursor, block, self.checks_here(plane), missing, numbers)
+
+    def offers(self, trace: Trace | None) -> tuple[bool, bool, bool, bool, bool]:
+        """What the footer offers keys for: a trace, a target, passes, going on, choosing a candidate."""
+        if trace is None:
+            return False, False, False, False, False
+        goes_on = not trace.from_file and trace.predicts == "next token"
+        return True, bool(trace.source_tokens), len(trace.passes) > 1, goes_on, self.lists_candidates
 
     @property
     def alive(self) -> bool:
@@ -185,10 +197,17 @@ class MainScreen(Walking, Asking, Generating, Fetching, Screen[None]):
         """Do an action of the registry."""
         action = BY_ID[name]
         if action.needs_trace and (self.trace is None or self.cursor is None):
+            self.refuse(action)
             return
         if name != "play":
             self.pause()
         getattr(self, action.method)()
+
+    def refuse(self, action: Action) -> None:
+        """Say, once a key, that there is nothing yet to do it with."""
+        if action.id not in self._refused:
+            self._refused.add(action.id)
+            self.say(f"{action.shown_keys}: not yet, there is no trace")
 
     def do_cache(self) -> None:
         """The KV cache on its own screen; it may lead to an address."""

@@ -24,20 +24,24 @@ class SamplingScreen(Dialog[Sampling]):
     """One line a field. Enter accepts from any of them."""
 
     CSS_PATH = ["dialog.tcss", "sampling.tcss"]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-slim"), (60, "-roomy")]  # noqa: RUF012
     BINDINGS = [  # noqa: RUF012
         Binding("up,shift+tab", "app.focus_previous", show=False, priority=True),
         Binding("down,tab", "app.focus_next", show=False, priority=True),
     ]
 
-    def __init__(self, sampling: Sampling, check: Check) -> None:
+    def __init__(self, sampling: Sampling, check: Check, drawn: int | None = None) -> None:
+        """``drawn``: the seed that was drawn last."""
         super().__init__()
-        self._sampling, self._check_it = sampling, check
+        self._sampling, self._check_it, self._drawn = sampling, check, drawn
 
     def compose(self) -> ComposeResult:
         """The box."""
         texts = written(self._sampling)
         with Box("sampling", "Enter accepts · ↑↓ field · Esc leaves", id="sampling"):
-            for name, label, _, words in FIELDS:
+            for name, label, _, about in FIELDS:
+                last = self._drawn is not None and name == "seed"
+                words = f"last drawn: {self._drawn}; type it to repeat" if last else about
                 with Horizontal(classes="field"):
                     yield Static(label, classes="label", markup=False)
                     yield AskInput(texts[name], id=f"field-{name}", select_on_focus=True)

@@ -28,7 +28,10 @@ PACE = 1.2
 
 
 class Walking(_Base):
-    """``↑ ↓`` are always the token, ``, .`` the key or dim, ``h`` the head, whatever the picture."""
+    """``↑ ↓`` are the token, ``, .`` the key or dim, ``h`` the head, whatever the picture.
+
+    Only where the vocabulary is listed they are the candidate and the token.
+    """
 
     trace: Trace | None
     cursor: Cursor | None
@@ -117,6 +120,8 @@ class Walking(_Base):
             self.step(by)
         elif isinstance(focused, WhyPane):
             focused.scroll_relative(y=by, animate=False)
+        elif self.lists_candidates:
+            self.candidate(by)
         else:
             self.along(self.row_axis(), by)
 
@@ -133,13 +138,22 @@ class Walking(_Base):
         self.row(10)
 
     def col(self, by: int) -> None:
-        axis = self.col_axis()
-        if axis == "d_vocab" and (ids := self.ranked_ids()):
-            _, cursor = self.here
-            at = ids.index(cursor.vocab) if cursor.vocab in ids else 0
-            self.move_to(replace(cursor, vocab=ids[max(0, min(at + by, len(ids) - 1))]))
-        else:
-            self.along(axis, by)
+        self.along(self.row_axis() if self.lists_candidates else self.col_axis(), by)
+
+    @property
+    def lists_candidates(self) -> bool:
+        """Whether the vocabulary is listed downward: then ``↑ ↓`` are the candidate and ``, .`` the token."""
+        plane = self.plane
+        return plane is not None and plane.view.rows == "d_vocab"
+
+    def candidate(self, by: int) -> None:
+        """Down the list of candidates, by rank where they are ranked."""
+        if not (ids := self.ranked_ids()):
+            self.along("d_vocab", by)
+            return
+        _, cursor = self.here
+        at = ids.index(cursor.vocab) if cursor.vocab in ids else 0
+        self.move_to(replace(cursor, vocab=ids[max(0, min(at + by, len(ids) - 1))]))
 
     def do_col_next(self) -> None:
         self.col(1)

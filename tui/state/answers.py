@@ -17,15 +17,22 @@ class Candidate:
     label: str
     prob: float
     logit: float
+    drawn: float | None = None
+    """Its probability after penalty, temperature and filters; None where it is excluded, or nothing of that is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The first candidates at a position; none where values are ``nonfinite`` or for the reason in ``trouble``."""
+    """The first candidates at a position; none where values are ``nonfinite`` or for the reason in ``trouble``.
+
+    ``sampled``: each candidate has the probability that it is drawn with too.
+    """
 
     rows: tuple[Candidate, ...] = ()
     nonfinite: int = 0
     trouble: str = ""
+    sampled: bool = False
+    numbers: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +57,29 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What a request chose and ran: how many tokens, the text that is certain since, and why no more follow."""
+    """What a request chose and ran: how many tokens, the text that is certain since, and why no more follow.
+
+    ``end`` is the label of the token that ended the text, ``seed`` the one that was chosen where none was given.
+    """
 
     count: int = 0
     text: str = ""
     stopped: str = ""
+    end: str = ""
+    seed: int | None = None
+
+    @property
+    def why(self) -> str:
+        """Why no more follow, in words."""
+        return f"{self.stopped} {self.end}".strip()
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Generated:
         """From the engine's answer."""
         tokens, text, stopped = answer.get("tokens") or (), answer.get("text") or "", answer.get("stopped") or ""
-        return cls(len(tokens), str(text), str(stopped))
+        seed = answer.get("seed")
+        end = str(answer.get("end") or "")
+        return cls(len(tokens), str(text), str(stopped), end, None if seed is None else int(seed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,8 @@ class Block:
     cols: int
     values: array[float] = field(repr=False)
     stats: Stats = field(default_factory=Stats)
+    numbers: str = ""
+    """The formula's symbols with the sizes of the pass that it is of."""
 
     def has(self, rows: tuple[int, int], cols: tuple[int, int]) -> bool:
         """Whether the cells of a half-open range are all here."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import nan
 from typing import Any, ClassVar, Protocol, Self
 
-from tui.state.numbers import count
+from tui.state.numbers import count, rounded
 
 
 class Answer(Protocol):
@@ -66,12 +66,16 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the cache would take if something were otherwise. ``this``: so it is; ``beyond``: over ``n_ctx``."""
+    """What the cache would take if something were otherwise. ``this``: so it is; ``beyond``: over ``n_ctx``.
+
+    ``more`` is what is counted beside the numbers themselves.
+    """
 
     name: str
     bytes: int
     this: bool = False
     beyond: bool = False
+    more: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ class CacheReport:
                 )
                 for row in answer.get("at_lengths") or ()
             ),
-            fits=str((answer.get("fits") or {}).get("text") or ""),
+            fits=_fits(answer.get("fits") or {}),
         )
         if not report.layers or not report.growth:
             raise ValueError("a cache without layers or passes")
@@ -151,17 +155,11 @@ class Timing:
     cached: float
     uncached: float
     tokens: int
-    text: str = ""
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Timing:
         """From the engine's answer."""
-        return cls(
-            float(answer["cached_ms"]),
-            float(answer["uncached_ms"]),
-            int(answer["tokens"]),
-            str(answer.get("text") or ""),
-        )
+        return cls(float(answer["cached_ms"]), float(answer["uncached_ms"]), int(answer["tokens"]))
 
     @property
     def ratio(self) -> float:
@@ -180,7 +178,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Cached against uncached: the largest difference per pass and layer, and in the logits of each pass."""
+    """Cached against uncached: the largest difference per pass and layer, and in the logits of each pass.
+
+    Each site has a tolerance of its own; ``tolerance`` is that of ``first``, else that of ``worst``, the nearest to it.
+    """
 
     METHOD: ClassVar[str] = "drift"
 
@@ -193,6 +194,7 @@ class Drift:
     gaps: tuple[tuple[float, ...], ...]
     logits: tuple[float, ...]
     text: str = ""
+    worst: Gap | None = None
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Drift:
@@ -208,6 +210,7 @@ class Drift:
             tuple(tuple(_real(gap) for gap in row["gaps"]) for row in rows),
             tuple(_real(gap) for gap in answer.get("logits") or ()),
             str(answer.get("text") or ""),
+            _gap(answer.get("worst")),
         )
 
     @property
@@ -257,6 +260,19 @@ class Quantised:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where somebody is in the cache view: a section, a pass (-1: the newest), a layer's row, a kv head, what-ifs."""
+
+    section: int
+    at: int
+    row: int
+    head: int
+    bits: int
+    page: int
+    site: int
+
+
+@dataclass(frozen=True, slots=True)
 class PageRow:
     """One layer in pages: how many, how many rows of them are used, and what stays empty."""
 
@@ -299,7 +315,16 @@ def _layer(row: Mapping[str, Any]) -> Layer:
 
 
 def _cost(name: str, row: Mapping[str, Any]) -> Cost:
-    return Cost(name, int(row["bytes"]), bool(row.get("this")))
+    more = str(row.get("counted") or "").partition(", and ")[2]
+    return Cost(name, int(row["bytes"]), bool(row.get("this")), more=more)
+
+
+def _fits(fits: Mapping[str, Any]) -> str:
+    """The engine's words, with the number of positions rounded: the free memory is another one a moment later."""
+    text, tokens = str(fits.get("text") or ""), fits.get("tokens")
+    if not isinstance(tokens, int) or (about := rounded(tokens)) == count(tokens):
+        return text
+    return text.replace(f"until {count(tokens)} ", f"until about {about} ")
 
 
 def _gap(row: Mapping[str, Any] | None) -> Gap | None:

@@ -70,8 +70,19 @@ def cell(value: float, places: int) -> str:
 
 
 def count(number: int) -> str:
-    """With thin separators: 65 536."""
-    return f"{number:,}".replace(",", " ")
+    """With separators: 65,536."""
+    return f"{number:,}"
+
+
+def rounded(number: int) -> str:
+    """A large number to two digits: 5.8 million; one below 10,000 as it is."""
+    if number < 10_000:
+        return count(number)
+    number = round(number, 2 - len(str(number)))
+    for unit, name in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")):
+        if number >= unit:
+            return f"{number / unit:g} {name}"
+    return count(number)
 
 
 def size(number: float) -> str:

@@ -34,6 +34,12 @@ class Sampling:
         return said | ({"stop": [self.stop]} if self.stop else {})
 
     @property
+    def scoring(self) -> dict[str, Any]:
+        """What of it changes how likely a token is to be drawn; nothing where the likeliest is taken as it is."""
+        said = self.params
+        return {name: said[name] for name in said if name not in ("seed", "stop")} if self.words else {}
+
+    @property
     def greedy(self) -> bool:
         """Whether the likeliest token is always taken."""
         return not self.temperature

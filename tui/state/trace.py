@@ -136,6 +136,8 @@ class Trace:
     masked: tuple[tuple[int, ...], ...] = ()
     steps: tuple[Step, ...] = ()
     passes: tuple[Pass, ...] = (Pass(0, 0),)
+    branch: int = 0
+    branches: int = 1
     run: int = 0
 
     @classmethod
@@ -163,6 +165,8 @@ class Trace:
                 for p in summary.get("passes") or ()
             )
             or (Pass(0, 0),),
+            branch=int(summary.get("branch") or 0),
+            branches=int(summary.get("branches") or 1),
             run=run,
         )
 

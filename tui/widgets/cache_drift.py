@@ -14,13 +14,18 @@ from tui.state.cache import Drift, Gap
 from tui.state.numbers import special
 from tui.state.trace import Trace
 from tui.text import fit, foreign, right
-from tui.widgets.cache_section import Line, Section, paragraph
+from tui.widgets.cache_section import Line, Section, flow, keyed, paragraph
 
 CELL = 6
 GUTTER = 9
+TITLE = 17
 DECADES = 4
 """The scale ends at the tolerance and begins so many powers of ten below it."""
-STORY = "Both ways are the same sums in another order: what differs is rounding, unless something is wrong."
+STORY = (
+    "Each number of the passes on the cache is compared with the same number of one pass over the whole text without "
+    "a cache; a cell is the largest difference in a layer. Both are the same sums in another order, so their last bits "
+    "may be off by rounding. How far rounding may take a number is measured for each site: its tolerance."
+)
 
 
 class CacheDrift(Section):
@@ -56,7 +61,7 @@ class CacheDrift(Section):
     def write(self, width: int) -> Iterator[Line]:
         drift, inks = self._drift, self.inks
         if drift is None:
-            yield [Segment(" m ", inks.primary), Segment("runs every pass again without the cache", inks.muted)]
+            yield from keyed("m", "runs every pass again without the cache", inks, width)
             yield from paragraph(STORY, inks.faint, width)
             return
         if not drift.passes:
@@ -81,28 +86,31 @@ class CacheDrift(Section):
         hidden = len(drift.passes) - len(columns)
         if hidden:
             yield [Segment(f"{' ' * GUTTER} ‹ ›  ←→ for {hidden} more", inks.faint)]
-        if drift.text:
-            yield []
+        if drift.text and drift.worst is None:
             yield from paragraph(drift.text, inks.muted, width)
+        yield from paragraph(STORY, inks.faint, width)
 
     def _head(self, drift: Drift, width: int) -> Iterator[Line]:
         inks = self.inks
         mark, tone = ("✓", inks.success) if drift.ok else ("✗", inks.error)
-        words = f"{'within' if drift.ok else 'beyond'} the tolerance, {_number(drift.tolerance)} in {drift.dtype}"
-        yield [Segment(f" {mark} ", tone), Segment(foreign(words), inks.text)]
-        for title, gap in (("first beyond it", drift.first), ("first bit off", drift.first_bit)):
-            yield self._gap(title, gap, width)
-        yield []
+        words = "within the tolerance of every site" if drift.ok else "beyond the tolerance of a site"
+        dtype = Segment(f" in {foreign(drift.dtype)}", inks.text)
+        yield from flow((Segment(f" {mark} ", tone), Segment(words, inks.text), dtype), width)
+        most = f" of {_number(drift.tolerance)}"
+        yield from self._gap("first beyond it", drift.first, most, width)
+        if drift.worst is not None:
+            yield from self._gap("nearest to it" if drift.ok else "most beyond it", drift.worst, most * drift.ok, width)
+        yield from self._gap("first bit off", drift.first_bit, "", width)
 
-    def _gap(self, title: str, gap: Gap | None, width: int) -> Line:
+    def _gap(self, title: str, gap: Gap | None, most: str, width: int) -> Iterator[Line]:
+        """A site and how far it is off, of the ``most`` that it may be."""
         inks = self.inks
-        lead = Segment(f" {fit(title, 17)}", inks.muted)
+        lead = Segment(f" {fit(title, TITLE)}", inks.muted)
         if gap is None:
-            return [lead, Segment("none", inks.faint)]
-        number = f"  {_number(gap.gap)}"
-        site = f"{foreign(gap.site)}@{gap.at}"
-        return [lead, Segment(fit(site, max(4, min(len(site), width - 19 - len(number)))), inks.primary),
-                Segment(number, inks.text)]  # fmt: skip
+            yield [lead, Segment("none", inks.faint)]
+            return
+        site = Segment(f"{foreign(gap.site)}@{gap.at}", inks.primary)
+        yield from flow((lead, site, Segment(f"  {_number(gap.gap)}{most}", inks.text)), width, indent=TITLE + 1)
 
     def _names(self, drift: Drift, columns: range, here: int, cell: int) -> Line:
         inks = self.inks

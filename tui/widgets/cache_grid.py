@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rich.segment import Segment
@@ -10,12 +10,12 @@ from rich.style import Style
 from textual.events import Click
 from textual.message import Message
 
-from tui.state.cache import CacheReport, Growth, Layer
+from tui.state.cache import CacheReport, Growth, Layer, Share
 from tui.state.cache_grid import Columns, states
 from tui.state.numbers import count, size
 from tui.state.trace import Trace
 from tui.text import cells, fit
-from tui.widgets.cache_section import Line, Section, bytes_right, label, widest
+from tui.widgets.cache_section import Line, Section, bytes_right, flow, label, paragraph, widest
 from tui.widgets.cache_sharing import sharing_lines
 
 MARKS = {"held": "■", "added": "█", "dropped": "×", "absent": "┄"}
@@ -24,8 +24,12 @@ ROOMY, TIGHT = 108, 56
 """Cells from which the allocated bytes have a column too, and below which only the bytes have one."""
 NAMED = 5
 """Cells of a column from which tokens are named."""
-TOP = 3
-"""Lines over the first layer."""
+STORY = (
+    "Keys and values of earlier tokens do not change any more, so they are kept: a new token adds one row per layer, "
+    "and computes only its own."
+)
+HIGH = 13
+"""Lines from which it stands over the layers; where there are fewer, under them."""
 
 
 class CacheGrid(Section):
@@ -42,7 +46,7 @@ class CacheGrid(Section):
         super().__init__(id=id)
         self._report: CacheReport | None = None
         self._trace: Trace | None = None
-        self._at = self._row = self._head = 0
+        self._at = self._row = self._head = self._top = 0
 
     def show(self, trace: Trace, report: CacheReport | None, at: int, row: int, head: int, trouble: str = "") -> None:
         """Draw the cache after pass ``at`` with the cursor on a layer and one of its kv heads."""
@@ -51,10 +55,10 @@ class CacheGrid(Section):
 
     def in_sight(self) -> tuple[int, int]:
         rows = len(self._report.layers) if self._report else 0
-        return self.around(self.lead + TOP + self._row, self._row, rows)
+        return self.around(self.lead + self._top + self._row, self._row, rows)
 
     def write(self, width: int) -> Iterator[Line]:
-        report, trace = self._report, self._trace
+        report, trace, inks = self._report, self._trace, self.inks
         if report is None or trace is None:
             yield from self.waiting()
             return
@@ -63,30 +67,42 @@ class CacheGrid(Section):
         number = max(2, *(len(str(layer.layer)) for layer in report.layers))
         gutter, tail = number + kind + 5, 24 + 11 * (width >= ROOMY) - 14 * (width < TIGHT)
         columns = Columns.within(report.tokens, width - gutter - tail - 1)
-        yield self._pass(trace, growth, len(report.growth) - 1)
-        yield self._legend(columns, width)
-        yield self._head_line(trace, growth, columns, gutter, width)
-        for row, layer in enumerate(report.layers):
-            yield self._layer_line(row, layer, growth, columns, (number, kind), width)
-        yield []
-        layer = report.layers[min(self._row, len(report.layers) - 1)]
-        yield self.heading("who shares what", _sharing_words(layer))
-        yield from sharing_lines(report.sharing, self._head, width, self.inks)
+        story = list(paragraph(STORY, inks.muted, width))
+        head = [
+            *self._pass(trace, growth, len(report.growth) - 1, width),
+            *self._legend(report, columns, width),
+            self._head_line(trace, growth, columns, gutter, width),
+        ]
+        rest = [
+            *(self._layer_line(*row, growth, columns, (number, kind), width) for row in enumerate(report.layers)),
+            *self._sharing(report, width),
+        ]
+        over = self.room.height >= min(HIGH, len(story) + len(head) + len(rest))
+        self._top = len(head) + over * len(story)
+        yield from (*story, *head, *rest) if over else (*head, *rest, *story)
 
-    def _pass(self, trace: Trace, growth: Growth, last: int) -> Line:
+    def _sharing(self, report: CacheReport, width: int) -> Iterator[Line]:
+        inks = self.inks
+        if width < ROOMY:
+            yield []
+        layer = report.layers[min(self._row, len(report.layers) - 1)]
+        shared = (Segment(" who shares what", inks.strong), Segment(f"  {_sharing_words(layer)}", inks.muted))
+        yield from flow((*shared, Segment(_read_by(report.sharing, self._head), inks.accent)), width)
+        yield from sharing_lines(report.sharing, self._head, width, inks)
+
+    def _pass(self, trace: Trace, growth: Growth, last: int, width: int) -> Iterator[Line]:
         inks, first = self.inks, growth.positions - growth.new
         what = trace.label(0, first) if growth.new == 1 else f"{count(growth.new)} positions"
-        return [
+        parts = (
             Segment(f" pass {growth.at}", inks.strong),
             Segment((f" of 0–{last}" if last else "") + " adds ", inks.muted),
             Segment(fit(what, min(24, cells(what))), inks.accent),
-            Segment(f" at {count(first)} · " if growth.new == 1 else " · ", inks.muted),
-            Segment(f"{count(growth.positions)} positions", inks.text),
-            Segment(" · ", inks.muted),
-            Segment(size(growth.bytes), inks.strong),
-            Segment(" in all", inks.muted),
+            Segment(f" at {count(first)}" if growth.new == 1 else "", inks.muted),
+            Segment(f" · {count(growth.positions)} positions", inks.text),
+            Segment(f" · {size(growth.bytes)} in all", inks.strong),
             Segment("" if last else " · g in the walk adds a token", inks.faint),
-        ]
+        )
+        yield from flow(parts, width)
 
     def _head_line(self, trace: Trace, growth: Growth, columns: Columns, gutter: int, width: int) -> Line:
         inks = self.inks
@@ -135,18 +151,19 @@ class CacheGrid(Section):
         inks = self.inks
         return {"held": inks.bar_weight, "added": inks.accent}.get(name, inks.faint)
 
-    def _legend(self, columns: Columns, width: int) -> Line:
+    def _legend(self, report: CacheReport, columns: Columns, width: int) -> Iterator[Line]:
         inks, segments = self.inks, []
         several = f"  {count(columns.per)} positions a cell" if columns.per > 1 else ""
-        short = sum(len(words) + 4 for words in WORDS.values()) + len(several) > width
+        room = "  allocated: with room to grow into" if width >= ROOMY and report.allocated > report.bytes else ""
+        short = sum(len(words) + 4 for words in WORDS.values()) + len(several) + len(room) > width
         for name, mark in MARKS.items():
             words = name if short else WORDS[name]
             segments += [Segment(f" {mark}", self._style(name)), Segment(f" {words} ", inks.faint)]
-        return [*segments, Segment(several, inks.muted)]
+        yield from flow((*segments, Segment(several, inks.muted), Segment(room, inks.faint)), width)
 
     def on_click(self, event: Click) -> None:
         """A click on a layer goes there."""
-        row = event.y + self.scroll_offset.y - self.lead - TOP
+        row = event.y + self.scroll_offset.y - self.lead - self._top
         if self._report is not None and 0 <= row < len(self._report.layers):
             self.post_message(self.Picked(row))
 
@@ -162,6 +179,15 @@ def _sharing_words(layer: Layer) -> str:
     if kv == 1:
         return f"all {heads} query heads read the same keys and values (MQA)"
     return f"{heads} query heads over {kv} kv heads, {layer.group} share one (GQA)"
+
+
+def _read_by(sharing: Sequence[Share], head: int) -> str:
+    """Which query heads read the keys and values of a kv head."""
+    heads = next((share.heads for share in sharing if share.kv_head == head), ())
+    if not heads:
+        return ""
+    more = "" if len(heads) == 1 else f" {'and' if len(heads) == 2 else 'to'} {heads[-1]}"
+    return f" · kv head {head}, read by query head{'s' * (len(heads) > 1)} {heads[0]}{more}"
 
 
 def _ruler(columns: Columns) -> str:

@@ -10,9 +10,10 @@ from rich.segment import Segment
 from tui.state.cache import Pages
 from tui.state.numbers import count, size
 from tui.text import right
-from tui.widgets.cache_section import Line, Section, paragraph
+from tui.widgets.cache_section import Line, Section, flow, paragraph
 
 USED, EMPTY = "▇", "╌"
+STORY = "Memory is handed out in pages, so that many texts can share it; the last page of each is partly empty."
 
 
 class CachePages(Section):
@@ -33,11 +34,15 @@ class CachePages(Section):
             yield from self.waiting()
             return
         share = f"{pages.share:.0%}" if math.isfinite(pages.share) else "?"
-        yield [
-            Segment(f" pages of {count(pages.size)} positions  ", inks.strong),
-            Segment(f"{size(pages.waste)} empty", inks.accent),
-            Segment(f"  {share} of them", inks.muted),
-        ]
+        positions = f"{count(pages.size)} position{'s' * (pages.size != 1)}"
+        yield from flow(
+            (
+                Segment(f" pages of {positions}", inks.strong),
+                Segment(f"  {size(pages.waste)} empty", inks.accent),
+                Segment(f" ({share})", inks.muted),
+            ),
+            width,
+        )
         heads = f" {right('layer', 6)} {right('pages', 6)} {right('rows', 13)} {right('empty', 10)}"
         key = f"  {USED} used {EMPTY} empty"
         yield [Segment(heads + (key if len(heads + key) < width else ""), inks.faint)]
@@ -51,6 +56,7 @@ class CachePages(Section):
             ]
         if pages.text:
             yield from paragraph(pages.text, inks.muted, width)
+        yield from paragraph(STORY, inks.faint, width)
 
     def _rows(self, used: int, room: int, width: int) -> Iterator[Segment]:
         """A layer's rows, the used ones first."""

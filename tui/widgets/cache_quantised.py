@@ -12,20 +12,27 @@ from tui.render.bars import bar
 from tui.state.cache import Damage, Quantised
 from tui.state.numbers import count, size, special
 from tui.text import cells, fit, foreign, right
-from tui.widgets.cache_section import Line, Section, widest
+from tui.widgets.cache_section import Line, Section, flow, keyed, paragraph, widest
 
 SITE = 30
 """Cells of a site's name at most."""
+KL = "KL: how far the next token's probabilities move."
+NORM = "of norm: ‖change‖ / ‖values‖ over all of a site."
 
 
 class CacheQuantised(Section):
     """A table along the depth of the pass; the cursor is on a site."""
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, row: int = 0, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._quantised: Quantised | None = None
         self._bits = 8
-        self._row = self._top = 0
+        self._row, self._top = row, 0
+
+    @property
+    def row(self) -> int:
+        """The line of the site at the cursor."""
+        return self._row
 
     @property
     def site(self) -> str:
@@ -52,12 +59,13 @@ class CacheQuantised(Section):
     def write(self, width: int) -> Iterator[Line]:
         found, inks = self._quantised, self.inks
         if found is None:
-            yield [Segment(" m ", inks.primary), Segment(f"runs the passes with an int{self._bits} cache", inks.muted)]
-            yield [Segment(" i ", inks.primary), Segment(f"int{12 - self._bits} instead", inks.muted)]
+            yield from keyed("m", f"runs the passes with an int{self._bits} cache", inks, width)
+            yield from keyed("i", f"int{12 - self._bits} instead", inks, width)
+            yield from paragraph(_rounding("groups of numbers", self._bits), inks.faint, width)
             return
         head = list(self._head(found, width))
         yield from head
-        names = widest((row.site for row in found.rows), min(SITE, max(8, width - 30)))
+        names = widest((row.site for row in found.rows), min(SITE, max(8, width - 22)))
         most = max((row.relative for row in found.rows if math.isfinite(row.relative)), default=0.0)
         yield [Segment(f"   {fit('site', names)} {right('max |Δ|', 8)} {right('of norm', 8)}", inks.faint)]
         self._top = self.lead + len(head) + 1
@@ -67,31 +75,34 @@ class CacheQuantised(Section):
     def _head(self, found: Quantised, width: int) -> Iterator[Line]:
         inks = self.inks
         less = f"  {found.before / found.bytes:.1f} × less" if found.bytes else ""
-        groups = f", groups of {found.group}" if found.group else ""
-        yield [
-            Segment(f" int{found.bits}{groups}  ", inks.strong),
-            Segment(f"{size(found.before)} → {size(found.bytes)}", inks.text),
-            Segment(less, inks.accent),
-        ]
+        yield from flow(
+            (
+                Segment(f" int{found.bits}", inks.strong),
+                Segment(f"  {size(found.before)} → {size(found.bytes)}", inks.text),
+                Segment(less, inks.accent),
+            ),
+            width,
+        )
         if found.of:
             same = found.same_top == found.of
-            yield [
-                Segment(" ✓ " if same else " ✗ ", inks.success if same else inks.error),
-                Segment(f"same top token {count(found.same_top)} of {count(found.of)}", inks.text),
-                Segment(f"  KL {_figure(found.kl)}", inks.muted),
-            ]
-        yield []
+            mark = Segment(" ✓ " if same else " ✗ ", inks.success if same else inks.error)
+            tokens = Segment(f"same top token {count(found.same_top)} of {count(found.of)}", inks.text)
+            yield from flow((mark, tokens, Segment(f"  KL {_figure(found.kl)}", inks.muted)), width)
+        groups = f"every {found.group} numbers" if found.group else "groups of numbers"
+        words = (_rounding(groups, found.bits), KL if found.of else "", NORM)
+        yield from paragraph(" ".join(filter(None, words)), inks.faint, width)
 
     def _line(self, damage: Damage, here: bool, names: int, most: float, width: int) -> Line:
         inks = self.inks
         share = f"{damage.relative:.2%}" if math.isfinite(damage.relative) else special(damage.relative)
-        odd = not math.isfinite(damage.error)
+        odd, room = not math.isfinite(damage.error), width - names - 24
         return [
             Segment(" ▸ " if here else "   ", inks.accent),
             Segment(_tail(damage.site, names) + " ", inks.cursor if here else inks.text),
             Segment(right(_figure(damage.error), 8), inks.error if odd else inks.text),
-            Segment(right(share, 9) + "  ", inks.muted),
-            *bar(damage.relative, most, max(0, width - names - 24), False, inks.bar_up, inks.bar_down, inks.bar_track),
+            Segment(right(share, 9), inks.muted),
+            Segment("  " * (room > 0), inks.text),
+            *bar(damage.relative, most, max(0, room), False, inks.bar_up, inks.bar_down, inks.bar_track),
         ]
 
     def on_click(self, event: Click) -> None:
@@ -99,6 +110,12 @@ class CacheQuantised(Section):
         row = event.y + self.scroll_offset.y - self._top
         if self._quantised and 0 <= row < len(self._quantised.rows):
             self.move(row - self._row)
+
+
+def _rounding(groups: str, bits: int) -> str:
+    """What storing numbers in so many bits does to them."""
+    shared, steps = ("a scale", 255) if bits == 8 else ("a scale and a minimum", 2**bits)
+    return f"In int{bits}, {groups} share {shared}, and each is rounded to one of {steps} steps."
 
 
 def _figure(number: float) -> str:

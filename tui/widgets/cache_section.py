@@ -11,18 +11,21 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tui.render.bars import bar
+from tui.render.palette import Inks
 from tui.state.numbers import size
 from tui.text import cells, fit, foreign, right
 from tui.widgets.lines import LineView, shortened, wrap
 
 Line = list[Segment]
+FACT = 23
+"""Cells before the note of a fact."""
 
 
 class Section(LineView, can_focus=True):
     """A scrolling text. A subclass writes it; ``show`` of a subclass sets what it is about and calls ``say``."""
 
     class Measured(Message):
-        """It has more or fewer lines than before."""
+        """It has more or fewer lines than before, or all of them have come to sight, or no longer have."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -31,6 +34,7 @@ class Section(LineView, can_focus=True):
         self.trouble = ""
         self.lead = 0
         """Lines before the written ones: those that say what went wrong."""
+        self._told = (0, False)
 
     def say(self, *shown: object, trouble: str = "") -> None:
         """Write anew if what is shown, or what went wrong with it, is another."""
@@ -55,9 +59,14 @@ class Section(LineView, can_focus=True):
         """How many lines there are."""
         return len(self._lines)
 
+    @property
+    def scrolls(self) -> bool:
+        """Whether not all lines are in sight."""
+        return self.needed > self.room.height
+
     def lay_out(self) -> None:
         """Write the lines."""
-        width, before = self.room.width, self.needed
+        width = self.room.width
         if width < 4 or self._shown is None:
             self._lines = []
         else:
@@ -67,7 +76,8 @@ class Section(LineView, can_focus=True):
         total = Size(width, len(self._lines))
         if total != self.virtual_size:
             self.virtual_size = total
-        if self.needed != before:
+        if (told := (self.needed, self.scrolls)) != self._told:
+            self._told = told
             self.post_message(self.Measured())
         self.follow()
         self.forget()
@@ -112,14 +122,13 @@ class Section(LineView, can_focus=True):
             Segment(f"  {foreign(note)}" if note else "", self.inks.muted),
         ]
 
-    def fact(self, name: str, value: str, note: str = "") -> Line:
-        """``name   value   note``"""
+    def fact(self, name: str, value: str, note: str, width: int) -> Iterator[Line]:
+        """``name   value   note``, the note wrapped in its own column."""
         inks = self.inks
-        return [
-            Segment(f" {fit(name, 10)}", inks.muted),
-            Segment(f"{right(value, 10)}  ", inks.text),
-            Segment(foreign(note), inks.faint),
-        ]
+        lead = [Segment(f" {fit(name, 10)}", inks.muted), Segment(f"{right(value, 10)}  ", inks.text)]
+        for words in wrap(foreign(note), max(8, width - FACT)):
+            yield [*lead, Segment(words, inks.faint)]
+            lead = [Segment(" " * FACT, inks.faint)]
 
     def bar(
         self, name: str, number: str, value: float, most: float, widths: tuple[int, int, int], mark: str = " "
@@ -140,6 +149,29 @@ def paragraph(text: str, style: Style, width: int, indent: int = 1) -> Iterator[
     """Foreign text, wrapped."""
     for line in wrap(foreign(text), max(4, width - indent - 1)):
         yield [Segment(" " * indent + line, style)]
+
+
+def keyed(key: str, text: str, inks: Inks, width: int) -> Iterator[Line]:
+    """What a key does."""
+    lead = Segment(f" {key} ", inks.primary)
+    for words in wrap(text, max(4, width - lead.cell_length)):
+        yield [lead, Segment(words, inks.muted)]
+        lead = Segment(" " * lead.cell_length, inks.muted)
+
+
+def flow(parts: Iterable[Segment], width: int, indent: int = 1) -> Iterator[Line]:
+    """Segments one after another, each whole on a line; a ``·`` between two lines is left out."""
+    line: Line = []
+    used = 0
+    for part in parts:
+        if used + cells(part.text.rstrip()) > width and used > indent:
+            yield line
+            line, used = [Segment(" " * indent, part.style)], indent
+        if used == indent and line:
+            part = Segment(part.text.lstrip(" ·"), part.style)
+        line.append(part)
+        used += cells(part.text)
+    yield line
 
 
 def label(text: str, width: int) -> str:

@@ -9,9 +9,9 @@ from rich.segment import Segment
 
 from tui.state.cache import Timing
 from tui.state.numbers import count
-from tui.widgets.cache_section import Line, Section, paragraph
+from tui.widgets.cache_section import Line, Section, flow, keyed, paragraph
 
-STORY = "Without a cache every token runs all positions before it again."
+STORY = "With the cache only the new token is computed; without it all positions before it are, once more."
 
 
 class CacheTime(Section):
@@ -29,7 +29,7 @@ class CacheTime(Section):
     def write(self, width: int) -> Iterator[Line]:
         timing, inks = self._timing, self.inks
         if timing is None:
-            yield [Segment(" m ", inks.primary), Segment("measures a token with the cache and without it", inks.muted)]
+            yield from keyed("m", "measures a token with the cache and without it", inks, width)
             yield from paragraph(STORY, inks.faint, width)
             return
         most = max(timing.cached, timing.uncached)
@@ -37,9 +37,8 @@ class CacheTime(Section):
             yield self.bar(name, _ms(time), time, most, (8, 9, width), "●" if name == "cached" else " ")
         ratio = f"{timing.ratio:.1f} ×" if isfinite(timing.ratio) else "?"
         words = f" as long without, at {count(timing.tokens)} positions"
-        yield [Segment(f" {ratio}", inks.accent), Segment(words, inks.muted)]
-        if timing.text:
-            yield from paragraph(timing.text, inks.faint, width)
+        yield from flow((Segment(f" {ratio}", inks.accent), Segment(words, inks.muted)), width)
+        yield from paragraph(STORY, inks.faint, width)
 
 
 def _ms(time: float) -> str:

@@ -26,13 +26,21 @@ class KeyLine(LineView, can_focus=False):
     def __init__(self, *, id: str | None = None, actions: tuple[Action, ...] = ACTIONS) -> None:
         super().__init__(id=id)
         self._actions = actions
-        self._has_trace = self._has_target = self._has_passes = False
+        self._has_trace = self._has_target = self._has_passes = self._goes_on = self._listed = False
         self._spots: list[tuple[int, int, str]] = []
 
-    def show(self, has_trace: bool, has_target: bool = False, has_passes: bool = False) -> None:
-        """Only what can be done now."""
-        if (has_trace, has_target, has_passes) != (self._has_trace, self._has_target, self._has_passes):
-            self._has_trace, self._has_target, self._has_passes = has_trace, has_target, has_passes
+    def show(
+        self,
+        has_trace: bool,
+        has_target: bool = False,
+        has_passes: bool = False,
+        goes_on: bool = False,
+        listed: bool = False,
+    ) -> None:
+        """Only what can be done now. ``goes_on``: tokens can be generated, ``listed``: candidates are listed."""
+        state = (has_trace, has_target, has_passes, goes_on, listed)
+        if state != (self._has_trace, self._has_target, self._has_passes, self._goes_on, self._listed):
+            self._has_trace, self._has_target, self._has_passes, self._goes_on, self._listed = state
             self.forget()
 
     def offer(self, actions: tuple[Action, ...]) -> None:
@@ -46,33 +54,38 @@ class KeyLine(LineView, can_focus=False):
         return self.cached((y, width), lambda: self._line(width) if y == 0 else [], width)
 
     def _line(self, width: int) -> list[Segment]:
-        able = [action for action in self._actions if action.hint and (self._has_trace or not action.needs_trace)]
-        able = [action for action in able if self._has_target or not action.for_target]
-        able = [action for action in able if self._has_passes or not action.for_passes]
-        chosen = set(_fitting(able, width - 1))
+        hints = [(action, self._hint(action)) for action in self._actions]
+        able = [(action, hint) for action, hint in hints if hint and (self._has_trace or not action.needs_trace)]
+        able = [(action, hint) for action, hint in able if self._has_target or not action.for_target]
+        able = [(action, hint) for action, hint in able if self._has_passes or not action.for_passes]
+        able = [(action, hint) for action, hint in able if self._goes_on or not action.for_model]
+        chosen = set(self._fitting(able, width - 1))
         segments, x = [Segment(" ", self.inks.text)], 1
         self._spots = []
-        for action in able:
+        for action, hint in able:
             if action.id not in chosen:
                 continue
-            keys, _, words = action.hint.rpartition(" ")
+            keys, words = hint.split(" ", 1) if hint == action.listed else hint.rsplit(" ", 1)
             segments += [Segment(keys, self.inks.primary), Segment(f" {words}  ", self.inks.muted)]
-            self._spots.append((x, x + len(action.hint), action.id))
-            x += len(action.hint) + 2
+            self._spots.append((x, x + len(hint), action.id))
+            x += len(hint) + 2
         return segments
+
+    def _hint(self, action: Action) -> str:
+        return action.listed.strip() if self._listed and action.listed else action.hint
+
+    def _fitting(self, able: Iterable[tuple[Action, str]], width: int) -> list[str]:
+        """The most important ones; what concerns the candidates first where they are listed."""
+        chosen, used = [], 0
+        for action, hint in sorted(able, key=lambda one: (not (self._listed and one[0].listed), one[0].rank)):
+            used += len(hint) + 2
+            if used - 2 > width:
+                break
+            chosen.append(action.id)
+        return chosen
 
     def on_click(self, event: Click) -> None:
         """A click on a hint."""
         for start, stop, action in self._spots:
             if start <= event.x < stop:
                 self.post_message(self.Pressed(action))
-
-
-def _fitting(actions: Iterable[Action], width: int) -> list[str]:
-    chosen, used = [], 0
-    for action in sorted(actions, key=lambda action: action.rank):
-        used += len(action.hint) + 2
-        if used - 2 > width:
-            break
-        chosen.append(action.id)
-    return chosen

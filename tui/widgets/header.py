@@ -10,6 +10,8 @@ from tui.state.trace import Trace
 from tui.text import cells, fit, foreign
 from tui.widgets.lines import LineView
 
+LONGEST_NAME = 28
+
 
 class HeaderLine(LineView, can_focus=False):
     """`` layerstep · modern · 4 layers · …            step 41/93``"""
@@ -17,14 +19,18 @@ class HeaderLine(LineView, can_focus=False):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._facts: tuple[str, ...] = ()
-        self._place = self._sampling = ""
+        self._place = self._sampling = self._branch = ""
 
-    def show(self, trace: Trace | None, cursor: Cursor | None, state: str, sampling: str = "") -> None:
-        """Draw the trace's facts; ``state`` stands where there is no trace, ``sampling`` where it is not greedy."""
-        facts = facts_of(trace) if trace else (state,)
+    def show(self, trace: Trace | None, cursor: Cursor | None, state: str, sampling: str = "", file: str = "") -> None:
+        """Draw the trace's facts; ``state`` stands where there is no trace, ``sampling`` where it is not greedy.
+
+        ``file`` is the trace file that was opened, with or without its model.
+        """
+        facts = facts_of(trace, file) if trace else (state,)
         place = f"step {cursor.step + 1}/{len(trace.steps)}" if trace and cursor else ""
-        if (facts, place, sampling) != (self._facts, self._place, self._sampling):
-            self._facts, self._place, self._sampling = facts, place, sampling
+        branch = f"branch {trace.branch + 1} of {trace.branches} (u)" if trace and trace.branches > 1 else ""
+        if (facts, place, sampling, branch) != (self._facts, self._place, self._sampling, self._branch):
+            self._facts, self._place, self._sampling, self._branch = facts, place, sampling, branch
             self.forget()
 
     def strip(self, y: int) -> Strip:
@@ -36,10 +42,12 @@ class HeaderLine(LineView, can_focus=False):
         name, place = " layerstep", f"{self._place} " if self._place else ""
         if self._sampling and (spare := width - len(name) - len(place) - 6) >= 6:
             place = f"{fit(self._sampling, min(len(self._sampling), spare))} · {place}"
+        if self._branch and width - len(name) - len(place) - 4 >= len(self._branch):
+            place = f"{self._branch} · {place}"
         room = width - len(name) - len(place) - 1
         facts = list(self._facts)
         while len(facts) > 1 and cells(" · ".join(facts)) + 3 > room:
-            facts.pop(-1 if len(facts) < 6 else 3)
+            facts.pop(-1 if len(facts) < 6 else -3)
         text = "".join(f" · {fact}" for fact in facts if fact)
         return [
             Segment(name, inks.primary + inks.strong.without_color),
@@ -48,20 +56,20 @@ class HeaderLine(LineView, can_focus=False):
         ]
 
 
-def facts_of(trace: Trace) -> tuple[str, ...]:
+def facts_of(trace: Trace, file: str = "") -> tuple[str, ...]:
     """What the header says of a trace, most important first."""
-    config = trace.config
+    config, name = trace.config, foreign((trace.file or file).rsplit("/", 1)[-1])
     heads, kv = config.get("n_heads"), config.get("n_kv_heads")
     return tuple(
         fact
         for fact in (
             foreign(trace.model),
+            fit(name, min(cells(name), LONGEST_NAME)),
             f"{config['n_layers']} layers" if "n_layers" in config else "",
             (f"{heads} heads" + (f", {kv} kv" if kv and kv != heads else "")) if heads else "",
             f"d {config['d_model']}" if "d_model" in config else "",
             foreign(f"{trace.device} {trace.dtype}".strip()),
             foreign(f"sdpa:{trace.kernel}") if trace.kernel else "",
-            foreign(trace.file.rsplit("/", 1)[-1]) if trace.file else "",
         )
         if fact
     )

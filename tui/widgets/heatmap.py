@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from rich.segment import Segment
+from rich.style import Style
 from textual.events import Click
 from textual.strip import Strip
 
@@ -34,6 +35,7 @@ class Heatmap(PlaneView):
         self._gutter = 1
         self._width = 2
         self._height = 1
+        self._labelled = False
         self._scale: Scale | None = None
         self._profile: list[list[Segment]] = []
         self._profile_key: object = None
@@ -80,6 +82,7 @@ class Heatmap(PlaneView):
         scale = Scale(stats, self.palette, 1, self.plane.zero_is_masked(stats), self.shades, self.plane.step.whole)
         self._width = self.zoom or auto_width(cols, space, scale.needed())
         self._scale = replace(scale, width=self._width)
+        self._labelled = _readable(self.plane, self._width)
         self._height = auto_height(rows, self.room.height - 1, self._width)
         hidden = max(0, cols - self.columns)
         self._virtual(self.room.width + hidden * self._width, rows * self._height + 1)
@@ -177,17 +180,19 @@ class Heatmap(PlaneView):
         axis, width, here = plane.view.cols, self._width, self.cell[1]
         name = fit(right(f"{plane.view.rows} ↓", self._gutter - 1), self._gutter)
         segments = [Segment(name, self.inks.faint)]
-        if width >= 4 or (width == 3 and axis not in TOKEN_AXES):
+        if self._labelled:
             for col in range(left, left + count):
                 text = centred(plane.label(axis, col), width - 1) + " "
                 segments.append(Segment(text, self.inks.strong if col == here else self.inks.muted))
-            return segments
-        return segments + self._ruler(plane, axis, left, count, width, here)
+        else:
+            segments += self._ruler(plane, axis, left, count, width, here)
+        more = plane.size[1] - left - count
+        return _with_end(segments, "  more →", self.inks.accent, self.room.width) if more > 0 else segments
 
     def _ruler(self, plane: Plane, axis: str, left: int, count: int, width: int, here: int) -> list[Segment]:
         """Numbers every few columns, and the label of the cursor's column over it."""
         total, first = count * width, plane.step.first(axis)
-        every = 5 if width > 1 else 10
+        every = (1 if width > len(str(first + left + count)) else 5) if width > 3 else 5 if width > 1 else 10
         marks = [" "] * total
         for col in range(left + -left % every, left + count, every):
             text, at = str(first + col), (col - left) * width
@@ -220,6 +225,24 @@ class Heatmap(PlaneView):
         col = col if col is None or col < cols else None
         if row is not None or col is not None:
             self.post_message(self.Picked(row, col))
+
+
+def _readable(plane: Plane, width: int) -> bool:
+    """Whether columns of this width have room for their labels: of a cut one four characters must be left."""
+    axis, room = plane.view.cols, width - 1
+    if axis not in TOKEN_AXES:
+        return width >= 3
+    labels = (plane.label(axis, col) for col in range(min(plane.size[1], 200)))
+    return room >= 5 or (room >= 2 and all(cells(label) <= room for label in labels))
+
+
+def _with_end(segments: list[Segment], words: str, style: Style, width: int) -> list[Segment]:
+    """A line with words at its right end, in place of what is there."""
+    room = width - cells(words)
+    if room < 2 * cells(words):
+        return segments
+    kept = Segment.adjust_line_length(segments, room, segments[-1].style)
+    return [*kept, Segment(words, style)]
 
 
 def _gutter(plane: Plane) -> int:

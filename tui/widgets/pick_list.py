@@ -11,17 +11,21 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.strip import Strip
 
-from tui.text import cells, fit, right
+from tui.text import cells, fit, middle, right
 from tui.widgets.lines import LineView
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An entry: what it is, a note at the right, and what choosing it gives."""
+    """An entry: what it is, a note at the right, and what choosing it gives.
+
+    ``middle``: where the text is too long its middle goes, because its end counts.
+    """
 
     value: str
     text: str
     note: str = ""
+    middle: bool = False
 
 
 class PickList(LineView, can_focus=False):
@@ -85,7 +89,7 @@ class PickList(LineView, can_focus=False):
         note = min(cells(choice.note), max(0, width // 2 - 2, width - cells(choice.text) - 6))
         return [
             Segment("▌ " if here else "  ", inks.accent),
-            Segment(fit(choice.text, max(0, width - note - 4)), text),
+            Segment((middle if choice.middle else fit)(choice.text, max(0, width - note - 4)), text),
             Segment(" " + right(choice.note, note) + " ", quiet),
         ]
 

@@ -14,7 +14,10 @@ from tui.widgets.plane import RowsView
 
 
 class Ranked(RowsView):
-    """A ranked table with probability bars. Its rows are ranks, not ids."""
+    """A ranked table with probability bars. Its rows are ranks, not ids.
+
+    Where tokens are drawn there is another column: what they are drawn from, ``·`` for those that never are.
+    """
 
     HEADING = 1
 
@@ -51,30 +54,42 @@ class Ranked(RowsView):
             text = f" no ranking: {self.ranking.nonfinite} values here are not finite" if y == 0 else ""
             return self.cached(("bad", y), lambda: [Segment(fit(text, width), self.inks.error)], width)
         if y == 0:
-            head = f" rank  {fit('token', 14)} {'id':>6}  {'logit':>9}  {'probability':>11}"
+            drawn = f"  {'drawn from':>10}" if self.ranking.sampled else ""
+            logit = f"  {'logit':>9}" if self._has_logit(width) else ""
+            head = f" rank  {fit('token', 14)} {'id':>6}{logit}  {'probability':>11}{drawn}"
             return self.cached("head", lambda: [Segment(fit(head, width), self.inks.faint)], width)
         rank = y - 1 + self.scroll_offset.y
         if rank >= self.count:
             return self.blank(width)
         return self.cached((rank, rank == self.cell[0], width), lambda: self._line(rank, width), width)
 
+    def _has_logit(self, width: int) -> bool:
+        """Whether there is room for the logit: what tokens are drawn from goes first."""
+        return width >= 66 or not (self.ranking and self.ranking.sampled)
+
     def _line(self, rank: int, width: int) -> list[Segment]:
         assert self.ranking is not None
         row, here, inks = self.ranking.rows[rank], rank == self.cell[0], self.inks
-        top = self.ranking.rows[0].prob
+        sampled = self.ranking.sampled
+        weight = (row.drawn or 0.0) if sampled else row.prob
+        top = max((one.drawn or 0.0) for one in self.ranking.rows) if sampled else self.ranking.rows[0].prob
         text, quiet = (inks.cursor, inks.cursor_muted) if here else (inks.text, inks.muted)
         segments = [
             Segment("▸" if here else " ", inks.accent),
             Segment(right(str(rank + 1), 4) + "  ", quiet),
             Segment(fit(row.label, 14) + " ", text),
             Segment(right(str(row.id), 6) + "  ", quiet),
-            Segment(right(exact(row.logit)[:9], 9) + "  ", quiet),
-            Segment(
-                right(f"{row.prob:.4f}" if row.prob >= 1e-4 or not row.prob else f"{row.prob:.0e}", 11) + " ", text
-            ),
+            *([Segment(right(exact(row.logit)[:9], 9) + "  ", quiet)] if self._has_logit(width) else []),
+            Segment(right(_share(row.prob), 11) + " ", quiet if sampled else text),
         ]
+        if sampled:
+            segments.append(Segment(right("·" if row.drawn is None else _share(row.drawn), 11) + " ", text))
         return [
             *segments,
             Segment(" ", inks.text),
-            *bar(row.prob, top or 1, width - 54, False, inks.bar_up, inks.bar_down, inks.bar_track),
+            *bar(weight, top or 1, width - (66 if sampled else 54), False, inks.bar_up, inks.bar_down, inks.bar_track),
         ]
+
+
+def _share(prob: float) -> str:
+    return f"{prob:.4f}" if prob >= 1e-4 or not prob else f"{prob:.0e}"

@@ -41,7 +41,14 @@ def _candidate(ranking: Ranking | None, cursor: Cursor | None) -> str:
     if not rows or cursor is None:
         return ""
     row = next((row for row in rows if row.id == cursor.vocab), rows[0])
-    return f"{foreign(row.label)} ({row.id})  p {row.prob:.4f}  logit {exact(row.logit)}"
+    drawn = (
+        ""
+        if not ranking or not ranking.sampled
+        else "  never drawn"
+        if row.drawn is None
+        else f"  drawn {row.drawn:.4f}"
+    )
+    return f"{foreign(row.label)} ({row.id})  p {row.prob:.4f}{drawn}  logit {exact(row.logit)}"
 
 
 class Readout(LineView, can_focus=False):

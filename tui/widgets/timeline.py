@@ -12,7 +12,7 @@ from textual.strip import Strip
 from tui.state.cursor import Cursor
 from tui.state.numbers import count
 from tui.state.trace import Pass, Trace
-from tui.text import cells, fit
+from tui.text import cells, fit, foreign
 from tui.widgets.lines import LineView
 
 HEAD = " passes  "
@@ -36,14 +36,15 @@ class Timeline(LineView, can_focus=False):
         self._trace: Trace | None = None
         self._at: int | None = None
         self._batch = 0
+        self._note = ""
         self._spots: list[tuple[int, int, int]] = []
 
-    def show(self, trace: Trace | None, cursor: Cursor | None) -> None:
-        """Draw the passes of this trace, the cursor's marked."""
+    def show(self, trace: Trace | None, cursor: Cursor | None, note: str = "") -> None:
+        """Draw the passes of this trace, the cursor's marked; ``note`` is said beside them."""
         self.display = trace is not None and len(trace.passes) > 1
         at, batch = (cursor.at, cursor.batch) if cursor else (None, 0)
-        if (trace, at, batch) != (self._trace, self._at, self._batch):
-            self._trace, self._at, self._batch = trace, at, batch
+        if (trace, at, batch, note) != (self._trace, self._at, self._batch, self._note):
+            self._trace, self._at, self._batch, self._note = trace, at, batch, note
             self.forget()
 
     def strip(self, y: int) -> Strip:
@@ -54,7 +55,7 @@ class Timeline(LineView, can_focus=False):
 
     def _line(self, trace: Trace, width: int) -> list[Segment]:
         inks, at = self.inks, self._at
-        words = next((text for text in self._words(trace) if cells(text) <= width // 2 - 4), "")
+        words = next((text for text in self._noted(trace) if cells(text) <= width // 2 - 4), "")
         room = width - len(HEAD) - cells(words) - 3
         first, sizes, gap = layout(trace.passes, len(trace.passes) - 1 if at is None else at, room)
         segments, x = [Segment(HEAD[:-1], inks.muted), Segment("‹" if first else " ", inks.faint)], len(HEAD)
@@ -70,6 +71,11 @@ class Timeline(LineView, can_focus=False):
         segments.append(Segment("›" if first + len(sizes) < len(trace.passes) else " ", inks.faint))
         segments.append(Segment(f" {words}", inks.text))
         return segments
+
+    def _noted(self, trace: Trace) -> Sequence[str]:
+        """What is looked at and the note, in words; the longest first."""
+        words, note = self._words(trace), foreign(self._note)
+        return [f"{text} · {note}" for text in words] + [note] if note else words
 
     def _words(self, trace: Trace) -> Sequence[str]:
         """What is looked at, in words; the longest first."""

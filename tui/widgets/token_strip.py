@@ -111,7 +111,8 @@ class TokenStrip(LineView, can_focus=False):
         if self.trace is not None and predicts is None:
             kind = "no output head" if self.trace.config.get("causal") else "encoder"
             return [Segment(fit(f" {kind}: no next token", width), inks.muted)]
-        arrow = " →  " if predicts == "next token" else " here:  "
+        sampled = self._next is not None and self._next.sampled
+        arrow = " drawn:  " if sampled else " →  " if predicts == "next token" else " here:  "
         segments = [*self._follows(), Segment(arrow, inks.primary)]
         used = sum(segment.cell_length for segment in segments)
         if self._next is None:
@@ -120,11 +121,11 @@ class TokenStrip(LineView, can_focus=False):
             return [*segments, Segment(fit(f"the {predicts} is not in this trace", width - used), inks.muted)]
         if self._next.nonfinite:
             return [*segments, Segment(fit(f"not finite: no {predicts}", width - used), inks.error)]
-        for row in self._next.rows:
-            if row.prob < 0.005 and row is not self._next.rows[0]:
+        for n, (prob, token) in enumerate(_likeliest(self._next)):
+            if prob < 0.005 and n:
                 break
-            label = fit(row.label, min(cells(row.label), LONGEST_TOKEN))
-            number = f" {share(row.prob)}   "
+            label = fit(token, min(cells(token), LONGEST_TOKEN))
+            number = f" {share(prob)}   "
             size = cells(label) + len(number)
             if used + size > width:
                 break
@@ -147,6 +148,14 @@ class TokenStrip(LineView, can_focus=False):
         for start, stop, pos in self._spots:
             if event.y == 0 and start <= event.x < stop:
                 self.post_message(self.Picked(pos))
+
+
+def _likeliest(ranking: Ranking) -> list[tuple[float, str]]:
+    """Probability and label of each candidate: as it is drawn, where tokens are."""
+    if not ranking.sampled:
+        return [(row.prob, row.label) for row in ranking.rows]
+    drawn = [(row.drawn, row.label) for row in ranking.rows if row.drawn is not None]
+    return sorted(drawn, key=lambda row: -row[0])
 
 
 def _place(trace: Trace | None, cursor: Cursor | None) -> tuple[int, int, int, str] | None:

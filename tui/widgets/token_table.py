@@ -13,26 +13,34 @@ from tui.widgets.plane import RowsView
 
 
 class TokenTable(RowsView):
-    """One line a token: position, label, the step's value, id, bytes, note."""
+    """One line a token: position, label, the step's value, id, bytes, note; narrow: no id, bytes close."""
 
     HEADING = 1
 
     def measure(self) -> None:
         super().measure()
-        row = self.plane.trace.line(self.plane.batch, self.plane.view.rows)[:200] if self.plane else ()
-        widest = max((cells(_note(token)) for token in row), default=0)
-        self._note_width = widest + 2 if widest else 0
+        plane = self.plane
+        row = plane.trace.line(plane.batch, plane.view.rows)[:200] if plane else ()
+        self._token_width = max(5, min(16, max((cells(token.label) for token in row), default=0)))
+        self._value_width = max(6, len(plane.step.name)) if plane and not self._is_ids else 6
+        length = min(8, max((len(token.hex) // 2 for token in row), default=0))
+        note = max((cells(_note(token)) for token in row), default=0)
+        room = self.room.width - (8 + self._token_width + 1 + self._value_width + 2)
+        self._id_width = 0 if self._is_ids or room < 8 + 2 * length + 2 + min(note, 9) else 8
+        room -= self._id_width
+        self._spaced = room >= 3 * length + 1 + note
+        self._bytes_width = max(5, 3 * length - 1 if self._spaced else 2 * length)
 
     def strip(self, y: int) -> Strip:
         plane, width = self.plane, self.room.width
         if plane is None:
             return self.blank(width)
         if y == 0:
-            ids = "" if self._is_ids else f"  {right('id', 6)}"
-            value = right("id" if self._is_ids else plane.step.name, 9)
-            note = fit("note" if self._note_width else "", self._note_width)
-            head = f" {right('pos', 5)}  {fit('token', 16)} {value}{ids}  {note}bytes"
-            return self.cached("head", lambda: [Segment(fit(head, width), self.inks.faint)], width)
+            ids = right("id", 6) + "  " if self._id_width else ""
+            value = right("id" if self._is_ids else plane.step.name, self._value_width)
+            data = fit("bytes", self._bytes_width)
+            head = f" {right('pos', 5)}  {fit('token', self._token_width)} {value}  {ids}{data}  note"
+            return self.cached(("head", width), lambda: [Segment(fit(head, width), self.inks.faint)], width)
         row = y - 1 + self.scroll_offset.y
         if row >= self.count:
             return self.blank(width)
@@ -50,14 +58,15 @@ class TokenTable(RowsView):
         token = line[pos] if pos < len(line) else Token(-1, "")
         here, value, inks = row == self.cell[0], self.value(row), self.inks
         text, quiet = (inks.cursor, inks.cursor_muted) if here else (inks.text, inks.muted)
-        spaced = " ".join(token.hex[i : i + 2] for i in range(0, len(token.hex), 2))
+        data = " ".join(token.hex[i : i + 2] for i in range(0, len(token.hex), 2)) if self._spaced else token.hex
         return [
             Segment("▸" if here else " ", inks.accent),
             Segment(right(str(pos), 5) + "  ", quiet),
-            Segment(fit(token.label, 16) + " ", text),
-            Segment(right("┄" if value is None else f"{value:.0f}", 9) + "  ", text),
-            Segment("" if self._is_ids else right(str(token.id) if token.id >= 0 else "", 6) + "  ", quiet),
-            Segment(fit(_note(token), self._note_width) + spaced, quiet),
+            Segment(fit(token.label, self._token_width) + " ", text),
+            Segment(right("┄" if value is None else f"{value:.0f}", self._value_width) + "  ", text),
+            Segment(right(str(token.id) if token.id >= 0 else "", 6) + "  " if self._id_width else "", quiet),
+            Segment(fit(data, self._bytes_width) + "  ", quiet),
+            Segment(_note(token), quiet),
         ]
 
 

@@ -48,8 +48,8 @@ class WhyPane(LineView, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._state: tuple[Plane | None, Cursor | None, Block | None, tuple[Check, ...] | None, str]
-        self._state = (None, None, None, None, "")
+        self._state: tuple[Plane | None, Cursor | None, Block | None, tuple[Check, ...] | None, str, str]
+        self._state = (None, None, None, None, "", "")
         self._lines: list[Line] = []
 
     def show(
@@ -59,9 +59,13 @@ class WhyPane(LineView, can_focus=True):
         block: Block | None,
         checks: tuple[Check, ...] | None,
         trouble: str = "",
+        numbers: str = "",
     ) -> None:
-        """Explain the cursor's step; ``checks`` is None while they are not here, ``trouble`` why there is no value."""
-        state = (plane, cursor, block, checks, trouble)
+        """Explain the cursor's step; ``checks`` is None while they are not here, ``trouble`` why there is no value.
+
+        ``numbers`` are the formula's, in the pass that is looked at.
+        """
+        state = (plane, cursor, block, checks, trouble, numbers)
         if state == self._state:
             return
         old = self._state[0]
@@ -93,12 +97,12 @@ class WhyPane(LineView, can_focus=True):
             self._lay_out()
 
     def _lay_out(self) -> None:
-        plane, cursor, block, checks, trouble = self._state
+        plane, cursor, block, checks, trouble, numbers = self._state
         width = self.room.width
         if not self.display or width < 4 or plane is None or cursor is None:
             self._lines = []
         else:
-            self._lines = list(self._write(plane, cursor, block, checks, trouble, width))
+            self._lines = list(self._write(plane, cursor, block, checks, trouble, numbers, width))
         size = Size(width, len(self._lines))
         if size != self.virtual_size:
             self.virtual_size = size
@@ -111,12 +115,14 @@ class WhyPane(LineView, can_focus=True):
         block: Block | None,
         checks: Sequence[Check] | None,
         trouble: str,
+        numbers: str,
         width: int,
     ) -> Iterator[Line]:
         inks, step = self.inks, plane.step
         yield from _paragraph(step.title or step.label, inks.strong, width)
         yield from _paragraph(step.formula, inks.accent, width)
-        yield from _paragraph(step.numbers, inks.muted, width)
+        one_size = plane.at is None or len(plane.trace.passes) == 1  # those of the step are of all passes together
+        yield from _paragraph(step.numbers if one_size else numbers, inks.muted, width)
         if step.story:
             yield _EMPTY
             yield from _paragraph(step.story, inks.text, width)
@@ -130,7 +136,7 @@ class WhyPane(LineView, can_focus=True):
             yield from self._here(plane, cursor, block, width)
         if checks or (checks is None and not trouble):
             yield _EMPTY
-            yield from self._checks(checks, width)
+            yield from self._checks(checks, _over(plane), width)
         if not step.on_path and not trouble:
             yield _EMPTY
             yield from _paragraph(f"○ {_unwritten(step)}", inks.muted, width)
@@ -198,11 +204,13 @@ class WhyPane(LineView, can_focus=True):
             if stats.nonfinite:
                 yield [Segment(f" ✗ {count(stats.nonfinite)} values are not finite", inks.error)], -1
 
-    def _checks(self, checks: Sequence[Check] | None, width: int) -> Iterator[Line]:
+    def _checks(self, checks: Sequence[Check] | None, over: str, width: int) -> Iterator[Line]:
+        """Each check once; ``over`` says of how many passes it is the worst."""
         inks = self.inks
         if checks is None:
             yield [Segment(" checking …", inks.faint)], -1
             return
+        yield from _paragraph(over, inks.faint, width)
         for check in checks:
             mark, tone = ("✓", inks.success) if check.ok else ("✗", inks.error)
             for n, (line, _) in enumerate(_paragraph(check.name, inks.text if check.ok else inks.error, width - 2)):
@@ -211,6 +219,14 @@ class WhyPane(LineView, can_focus=True):
 
 
 _EMPTY: Line = ([], -1)
+
+
+def _over(plane: Plane) -> str:
+    """Which passes the checks are of; '' where there is one."""
+    passes = len(plane.trace.passes)
+    if passes == 1:
+        return ""
+    return f"checks, worst of {passes} passes" if plane.at is None else f"checks of pass @{plane.at}"
 
 
 def _unwritten(step: Step) -> str:
