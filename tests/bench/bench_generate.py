@@ -55,8 +55,10 @@ model = Model.from_weights(ModelConfig.from_json(config), load_file(file))
 print("ready", flush=True)
 for _ in sys.stdin:
     start = time.perf_counter()
-    tokens = [step.token.id for step in generate(model, prompt, **options)]
-    print(json.dumps([time.perf_counter() - start, tokens]), flush=True)
+    steps = list(generate(model, prompt, **options))
+    took = time.perf_counter() - start  # and everything that was recorded is here
+    print(json.dumps([took, [step.token.id for step in steps]]), flush=True)
+    del steps
 """
 
 
