@@ -8,7 +8,6 @@ import pytest
 @pytest.fixture(autouse=True)
 def _hermetic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tui.screens.fetching.REST", 0.0)
-    monkeypatch.setattr("textual._wait.SLEEP_GRANULARITY", 0.004)  # a key waits twice so long, and until all is idle
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.setenv("TERM", "xterm-256color")
