@@ -38,9 +38,19 @@ def rss(): return int(open("/proc/self/statm").read().split()[1]) * 4096
 open("/proc/self/clear_refs", "w").write("5")  # the high-water mark starts anew
 before = rss()
 t = trace(pair.ours, prompt, keep="residual")
-peak = int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) * 1024
+rss_peak = int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) * 1024
 t["blocks.3.attn.pattern[h=1,q=-64:]"]
-print(peak - before, sum(x.nbytes for x in t.passes[0].kept.values()))
+kept = sum(x.nbytes for x in t.passes[0].kept.values())
+del t
+from torch.profiler import ProfilerActivity, profile
+with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+    trace(pair.ours, prompt, keep="residual")
+live = peak = 0
+for event in prof.profiler.kineto_results.events():
+    if event.name() == "[memory]":
+        live += event.nbytes()
+        peak = max(peak, live)
+print(peak, rss_peak - before, kept)
 """
 
 
@@ -128,8 +138,8 @@ def step_at(make: str, near: int, far: int, target: float, rounds: int) -> None:
 
 
 def residual_line(make: str, lengths: list[int], target: float) -> None:
-    """Memory at the peak with keep="residual" over the prompt's length: what each further token takes, from one length
-    to the next; the largest over the smallest."""
+    """Memory allocated at the peak with keep="residual" over the prompt's length: what each further token takes, from
+    one length to the next; the largest over the smallest. The process itself grows by what its heap takes at a time."""
     peaks = []
     for length in lengths:
         done = subprocess.run(
@@ -137,10 +147,10 @@ def residual_line(make: str, lengths: list[int], target: float) -> None:
         )
         if done.returncode:
             raise SystemExit(done.stderr)
-        peak, kept = map(int, done.stdout.split())
+        peak, rss, kept = map(int, done.stdout.split()[-3:])
         peaks.append(peak)
-        print(f"    keep=residual, {length:6} tokens: {kept / 2**20:7.1f} MiB kept, {peak / 2**20:7.1f} at the peak, "
-              f"{kept / length:.0f} and {peak / length:.0f} B a token", flush=True)  # fmt: skip
+        sizes = f"{kept / 2**20:6.1f} MiB kept, {peak / 2**20:6.1f} allocated at the peak, {peak / length:.0f} B a token"
+        print(f"    keep=residual, {length:6} tokens: {sizes}; the process grows by {rss / 2**20:.1f}", flush=True)
     each = [
         (more - less) / (long - short)
         for (less, short), (more, long) in itertools.pairwise(zip(peaks, lengths, strict=True))
