@@ -149,7 +149,7 @@ def residual_line(make: str, lengths: list[int], target: float) -> None:
             raise SystemExit(done.stderr)
         peak, rss, kept = map(int, done.stdout.split()[-3:])
         peaks.append(peak)
-        sizes = f"{kept / 2**20:6.1f} MiB kept, {peak / 2**20:6.1f} allocated at the peak, {peak / length:.0f} B a token"
+        sizes = f"{kept / 2**20:6.1f} MiB kept, {peak / 2**20:6.1f} at the peak, {peak / length:.0f} B a token"
         print(f"    keep=residual, {length:6} tokens: {sizes}; the process grows by {rss / 2**20:.1f}", flush=True)
     each = [
         (more - less) / (long - short)
