@@ -40,7 +40,7 @@ def tree(traces: Sequence[Trace]) -> tuple[Branch, ...]:
     branches: list[Branch] = []
     traces = [_as_trace(trace) for trace in traces]
     for i, trace in enumerate(traces):
-        shared = [_common(trace, earlier) for earlier in traces[:i]]
+        shared = [common(trace, earlier) for earlier in traces[:i]]
         pos = max(shared, default=0)
         branches.append(Branch(trace, shared.index(pos) if shared else None, pos))
     return tuple(branches)
@@ -76,7 +76,7 @@ def compare(a: Trace, b: Trace) -> Comparison:
     a, b = _as_trace(a), _as_trace(b)
     if replace(a.config, name="") != replace(b.config, name=""):
         raise PromptError(f"{a.config.name} and {b.config.name} are two architectures; compare traces of one")
-    pos, both = _common(a, b), min(a.length, b.length)
+    pos, both = common(a, b), min(a.length, b.length)
     shared, beyond = {}, {}
     for name in a.program.path():
         axes = a.program.site(name).axes
@@ -96,7 +96,7 @@ def _as_trace(trace: object) -> Trace:
     return trace
 
 
-def _common(a: Trace, b: Trace) -> int:
+def common(a: Trace, b: Trace) -> int:
     """How many of their first tokens are the same; none where an encoder read different texts."""
     if any(len(trace.tokens) != 1 for trace in (a, b)):
         raise PromptError("a trace of a batch is no branch; trace each prompt alone")

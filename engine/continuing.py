@@ -7,7 +7,7 @@ from dataclasses import replace
 from secrets import randbelow
 from typing import Any
 
-from engine.branches import Branch, tree
+from engine.branches import Branch, common, tree
 from engine.decoding import branch, crop
 from engine.errors import Cancelled, PromptError
 from engine.generating import MAX_NEW, Generated, generate
@@ -159,15 +159,11 @@ def _of_the_prompt(branch: Branch) -> Branch:
     return replace(branch, pos=branch.trace.passes[0].stop)
 
 
-def _ids(trace: Trace) -> list[int]:
-    return [token.id for token in trace.tokens[0]]
-
-
 def _alike(trace: Trace, other: Trace) -> bool:
     """Whether their tokens are the same."""
-    return trace.length == other.length and _ids(trace) == _ids(other)
+    return trace.length == other.length and _begins(trace, other)
 
 
 def _begins(trace: Trace, other: Trace) -> bool:
     """Whether a trace is the beginning of another one."""
-    return _ids(other)[: trace.length] == _ids(trace)
+    return common(trace, other) == trace.length

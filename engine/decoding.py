@@ -19,7 +19,7 @@ from engine.ops.base import PassInfo
 from engine.ops.rotary import regime
 from engine.plan import Keep, bytes_of_more, kept_sites, plan_pass, refuse_if_too_much
 from engine.prompts import bare_token, check_length, has_encoder, ids_of, more_ids
-from engine.recording import SOURCE, first_pass, held_after, last_position, numbers
+from engine.recording import SOURCE, first_pass, held_after, last_position, numbers, trace_of
 from engine.runner import Prepared, prepare, unasked
 from engine.runtime import Stopwatch, Watch
 from engine.text import Origin, Token, display, grouped
@@ -133,21 +133,17 @@ class Decoder:
                 self._say(said)
         if self._next + n - 1 > (most := last_position(model)):
             raise PromptError(f"the next positions, {self._next} and on, are beyond the {most + 1} of {model.name}")
-        size, kept = model.dtype.itemsize, list(self._kept)
+        size, kept, src = model.dtype.itemsize, list(self._kept), self._before.source_length
         if n > 1:
-            sizes = model.config.axis_sizes(1, n, start, self._src)
+            sizes = model.config.axis_sizes(1, n, start, src)
             plan = plan_pass(model.program, sizes, size, kept)
             refuse_if_too_much(
                 plan.peak, f"recording {n} tokens", model.device,
                 residual=lambda: plan_pass(model.program, sizes, size, "residual").peak,
             )  # fmt: skip
         elif start % BLOCK == 0:  # one by one they are counted by blocks: out of memory ends a process unheard
-            more = bytes_of_more(model.program, model.config, size, start, BLOCK, kept, self._src) - self._cache.bytes
+            more = bytes_of_more(model.program, model.config, size, start, BLOCK, kept, src) - self._cache.bytes
             refuse_if_too_much(more, f"recording {BLOCK} more tokens", model.device, advice="save what there is")
-
-    @property
-    def _src(self) -> int:
-        return len(self._before.source_tokens[0]) if self._before.source_tokens else 0
 
     def _say(self, notice: str) -> None:
         if notice not in self.notices:
@@ -174,19 +170,7 @@ class Decoder:
         tokens, text = more_tokens(
             model, before, self._new[: passes[-1].start + passes[-1].length - before.length], self.origin
         )
-        longer = Trace(
-            model.config,
-            model.program,
-            model.weights,
-            tuple(passes),
-            (tokens,),
-            prompt=text,
-            label_of=model.tokenizer.label if model.tokenizer else None,
-            notices=notices,
-            source=model.source,
-            source_tokens=before.source_tokens,
-            cache=cache,
-        )
+        longer = trace_of(model, passes, (tokens,), text, notices, before.source_tokens, cache)
         for name in model.program.handed_on:  # else the next token would have the encoder run again
             longer.remember(name, 0, self._always[name])
         if logits is not None:
@@ -265,19 +249,9 @@ def crop(model: Model, trace: Trace, n: int, *, watch: Watch | None = None) -> T
             model, [tokens], source or [tokens], _text(model, trace, tokens), notices, keep,
             cut.info.kernel, positions if not source else None, watch=watch,
         )  # fmt: skip
-    short = Trace(
-        model.config,
-        model.program,
-        model.weights,
-        tuple(whole),
-        (tuple(grouped(tokens[: cut.start])),),
-        prompt=_text(model, trace, tokens[: cut.start]),
-        label_of=model.tokenizer.label if model.tokenizer else None,
-        notices=tuple(dict.fromkeys(notices)),
-        source=model.source,
-        source_tokens=trace.source_tokens,
-        cache=trace.held(len(whole)),
-    )
+    first, text = tuple(grouped(tokens[: cut.start])), _text(model, trace, tokens[: cut.start])
+    said = tuple(dict.fromkeys(notices))
+    short = trace_of(model, whole, (first,), text, said, trace.source_tokens, trace.held(len(whole)))
     for name, tensor in trace.sites(model.program.handed_on, 0).items():
         short.remember(name, 0, tensor)
     if n == cut.start:

@@ -125,10 +125,11 @@ def generate(
 
 def _refuse_if_too_much(model: Model, before: Trace, new: int, keep: Keep, max_memory: int | None) -> None:
     """Raise MemoryLimitError, with the numbers, where so many more tokens cannot be recorded."""
-    src = len(before.source_tokens[0]) if before.source_tokens else 0
 
     def need(keep: Keep) -> int:
-        return bytes_of_more(model.program, model.config, model.dtype.itemsize, before.length, new, keep, src)
+        return bytes_of_more(
+            model.program, model.config, model.dtype.itemsize, before.length, new, keep, before.source_length
+        )
 
     what = f"recording {new} more tokens"
     refuse_if_too_much(

@@ -128,22 +128,43 @@ def first_pass(
     took.stop()
     recorded = {name: made[name] for name in kept} if more else made
     inputs = {name: tensor for name, tensor in given.items() if name not in program.caches}
-    begun = Trace(
-        c,
-        program,
-        model.weights,
-        (Pass(0, len(rows[0]), info, inputs, recorded, took),),
+    begun = trace_of(
+        model,
+        [Pass(0, len(rows[0]), info, inputs, recorded, took)],
         tuple(map(tuple, rows)),
-        prompt=text,
-        label_of=model.tokenizer.label if model.tokenizer else None,
-        notices=tuple(notices),
-        source=model.source,
-        source_tokens=tuple(map(tuple, source)) if has_encoder(model) else (),
-        cache=held_after(model, made, {}, len(rows[0])) if goes_on else None,
+        text,
+        tuple(notices),
+        tuple(map(tuple, source)) if has_encoder(model) else (),
+        held_after(model, made, {}, len(rows[0])) if goes_on else None,
     )
     for name in read_later:
         begun.remember(name, 0, made[name])
     return begun
+
+
+def trace_of(
+    model: Model,
+    passes: Sequence[Pass],
+    tokens: tuple[tuple[Token, ...], ...],
+    text: str,
+    notices: tuple[str, ...],
+    source_tokens: tuple[tuple[Token, ...], ...],
+    cache: KVCache | None,
+) -> Trace:
+    """The trace of passes of a model; ``text`` is what its tokens say."""
+    return Trace(
+        model.config,
+        model.program,
+        model.weights,
+        tuple(passes),
+        tokens,
+        prompt=text,
+        label_of=model.tokenizer.label if model.tokenizer else None,
+        notices=notices,
+        source=model.source,
+        source_tokens=source_tokens,
+        cache=cache,
+    )
 
 
 def held_after(model: Model, made: dict[str, Tensor], appended: dict[str, Held], length: int) -> KVCache:

@@ -139,11 +139,15 @@ class Trace:
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and any(site.name == normalise(name) for site in self.program.sites)
 
+    @property
+    def source_length(self) -> int:
+        """Positions of what an encoder-decoder's encoder has read; 0 of any other model."""
+        return len(self.source_tokens[0]) if self.source_tokens else 0
+
     def sizes(self, at: int) -> dict[str, int]:
         """The size of every axis in a pass."""
         p = self._pass(at)
-        src = len(self.source_tokens[0]) if self.source_tokens else 0
-        return self.config.axis_sizes(p.given["tokens"].shape[0], p.length, p.start, src)
+        return self.config.axis_sizes(p.given["tokens"].shape[0], p.length, p.start, self.source_length)
 
     def shape(self, name: str, at: int | None = None) -> tuple[int, ...]:
         """The shape of a site in one pass, or over all (``at=None``)."""

@@ -89,8 +89,7 @@ def refuse_beyond(
     Counted are passes that hold a block's sites, as much again for those of the trace, which may have to be derived,
     and ``beside``.
     """
-    src = len(trace.source_tokens[0]) if trace.source_tokens else 0
-    sizes = trace.config.axis_sizes(len(trace.tokens), length, past, src)
+    sizes = trace.config.axis_sizes(len(trace.tokens), length, past, trace.source_length)
     plans = [plan_pass(trace.program, sizes, trace.dtype.itemsize, list(names)) for names in wanted]
     peak = beside + (1 + passes) * max(plan.peak for plan in plans)
     refuse_if_too_much(peak, what, trace.device, max_memory, advice="crop the trace first")

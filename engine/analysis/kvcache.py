@@ -38,7 +38,7 @@ def cache_report(trace: Trace, tokens: int | None = None) -> CacheReport | NoCac
         str(trace.device),
         trace.length,
         batch,
-        len(trace.source_tokens[0]) if trace.source_tokens else 0,
+        trace.source_length,
         tuple(layer_cache(config, i, trace.length, row, *_measured(trace, i)) for i in range(config.n_layers)),
         _cross_bytes(trace),
         tuple((p.start, p.length) for p in trace.passes),

@@ -26,7 +26,7 @@ def command(prompt: str | None, path: str, force: bool, as_json: bool, **options
     check_target(Path(path), force=force)  # before anything runs
     result = record(prompt, **options)
     size = result.save(Path(path), force=force)
-    source = len(result.source_tokens[0]) if result.source_tokens else 0
+    source = result.source_length
     if as_json:
         say_json(
             {
