@@ -12,6 +12,7 @@ from tui.client import EngineClient, EngineError, OnProgress, Stale
 from tui.state.answers import Branch, Candidate, Check, Generated, Ranking
 from tui.state.block import Block, Stats, window
 from tui.state.cache import Answer, Place
+from tui.state.looks import Chain, read
 from tui.state.trace import Trace
 from tui.state.views import Plane
 
@@ -37,10 +38,12 @@ class Session:
     def __init__(self, client: EngineClient) -> None:
         self.client = client
         self.trace: Trace | None = None
+        self.other: Trace | None = None
         self._opened = 0
         self._blocks: OrderedDict[tuple[object, ...], Block] = OrderedDict()
         self._rankings: dict[tuple[object, ...], Ranking] = {}
         self._checks: dict[tuple[str, int | None, int], tuple[Check, ...]] = {}
+        self._chains: dict[tuple[int, str], Chain] = {}
         self._cache_answers: dict[tuple[object, ...], Answer] = {}
         self.cache_place: tuple[Trace, Place] | None = None
         """Where the cache view was left, and of which trace."""
@@ -78,6 +81,7 @@ class Session:
         self._opened += 1
         self._rankings.clear()
         self._checks.clear()
+        self._chains.clear()
         self.trace = trace
         return trace
 
@@ -85,26 +89,84 @@ class Session:
         """What is here of a plane."""
         return self._blocks.get(plane.key)
 
-    async def block(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> Block:
-        """A window of a plane that holds ``rows`` × ``cols``."""
-        if plane.trace is not self.trace:
-            raise Stale
-        rows, cols = window(plane.size, rows, cols)
-        reply = await self.client.request("window", address=plane.address(rows, cols))
-        height, width = rows[1] - rows[0], cols[1] - cols[0]
-        values = reply.values
-        with understood():
-            self._check_places(plane, dict(reply.result.get("origin") or {}), rows[0], cols[0])
-        if len(values) != height * width:
-            raise EngineError(
-                "BadAnswer", f"{plane.step.site}: {len(values)} values came where {height} × {width} were asked for"
-            )
-        if plane.transposed:
-            values = array("f", (reply.values[col * height + row] for row in range(height) for col in range(width)))
-        stats = Stats.read(reply.result.get("stats") or {})
-        block = Block(plane.key, rows[0], cols[0], height, width, values, stats, str(reply.result.get("numbers") or ""))
+    async def block(
+        self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int], on_progress: OnProgress | None = None
+    ) -> Block:
+        """A window of a plane that holds ``rows`` × ``cols``, or what the engine derives in its place."""
+        if plane.view.kind != "thumbs":  # of thumbnails the size of one is asked for
+            rows, cols = window(plane.size, rows, cols)
+        block = await self.cells(plane, rows, cols, on_progress)
         self._keep(block)
         return block
+
+    async def cells(
+        self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int], on_progress: OnProgress | None = None
+    ) -> Block:
+        """Exactly ``rows`` × ``cols`` of a plane. They are not kept: what is drawn stays."""
+        view = plane.view
+        height, width = rows[1] - rows[0], cols[1] - cols[0]
+        place = self._place(plane, rows, cols)
+        if view.look:
+            size = {"size": [height, width]} if view.kind == "thumbs" else {}
+            reply = await self.client.request("look", on_progress, name=view.look, **place, **size)
+        else:
+            minus = {"minus": self._place(plane.minus, rows, cols)} if plane.minus else {}
+            over = {"over": {"head": view.over}} if view.over else {}
+            reply = await self.client.request("window", on_progress, **place, **over, **minus)
+        values, told = reply.values, None
+        with understood():
+            self._check_places(plane, dict(reply.result.get("origin") or {}), rows[0], cols[0])
+            told = read(reply.result, values) if view.look else None
+        if view.kind == "grid" or not view.look:
+            if len(values) != height * width:
+                raise EngineError(
+                    "BadAnswer", f"{plane.step.site}: {len(values)} values came where {height} × {width} were asked for"
+                )
+            if plane.transposed:
+                values = array("f", (reply.values[col * height + row] for row in range(height) for col in range(width)))
+        stats = Stats.read(reply.result.get("stats") or {})
+        numbers = str(reply.result.get("numbers") or "")
+        return Block(plane.key, rows[0], cols[0], height, width, values, stats, numbers, told)
+
+    def _place(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> dict[str, str]:
+        """Where a window lies: its address, and in which of the two traces. Raises Stale where that is gone."""
+        address = plane.address(rows, cols)
+        if plane.trace is self.trace:
+            return {"address": address}
+        if plane.trace is not self.other:
+            raise Stale
+        return {"address": address, "trace": "other"}
+
+    async def chain(self, trace: Trace, address: str) -> Chain:
+        """One cell from its score to its weight. What the trace cannot say is an empty chain."""
+        key = (trace.run, address)
+        if key not in self._chains:
+            other = {"trace": "other"} if trace is self.other else {}
+            try:
+                reply = await self.client.request("look", name="chain", address=address, **other)
+            except EngineError as error:
+                if error.kind in ("Stale", "EngineGone", "Cancelled"):
+                    raise
+                self._chains[key] = Chain()
+            else:
+                with understood():
+                    self._chains[key] = Chain.read(reply.result)
+        return self._chains[key]
+
+    def chain_known(self, trace: Trace, address: str) -> Chain | None:
+        """A cell's chain, if it was asked for before."""
+        return self._chains.get((trace.run, address))
+
+    async def open_other(self, on_progress: OnProgress | None = None, **params: Any) -> Trace:
+        """Open a second trace, to be shown beside the first."""
+        summary = (await self.client.request("open", on_progress, trace="other", **params)).result
+        with understood():
+            trace = Trace.read(summary, self._opened + 1)
+            if not trace.steps:
+                raise ValueError("a trace without steps")
+        self._opened += 1
+        self.other = trace
+        return trace
 
     @staticmethod
     def _check_places(plane: Plane, origin: dict[str, int], row: int, col: int) -> None:
@@ -114,19 +176,20 @@ class Session:
             if plane.at is not None and origin.get(axis, place) != place:
                 raise ValueError(f"{axis} {start} of {plane.step.site}@{plane.at} is position {origin[axis]}")
 
-    def ranking_known(self, address: str, **scoring: Any) -> Ranking | None:
-        """The candidates at an address, if they were asked for before."""
-        return self._rankings.get(self._ranking_key(address, scoring))
+    def ranking_known(self, of: Trace, address: str, **scoring: Any) -> Ranking | None:
+        """The candidates at an address of a trace, if they were asked for before."""
+        return self._rankings.get(_ranking_key(of, address, scoring))
 
-    async def ranking(self, address: str, **scoring: Any) -> Ranking:
+    async def ranking(self, of: Trace, address: str, **scoring: Any) -> Ranking:
         """The candidates at an address of a vocabulary site, with how likely each is drawn where ``scoring`` says how.
 
         That a trace cannot have them is an answer too.
         """
-        key = self._ranking_key(address, scoring)
+        key = _ranking_key(of, address, scoring)
         if key not in self._rankings:
+            which = {"trace": "other"} if of is self.other else {}
             try:
-                result = (await self.client.request("top", address=address, k=CANDIDATES, **scoring)).result
+                result = (await self.client.request("top", address=address, k=CANDIDATES, **which, **scoring)).result
             except EngineError as error:
                 if error.kind != "NotKeptError":
                     raise
@@ -141,16 +204,13 @@ class Session:
                 )
         return self._rankings[key]
 
-    def _ranking_key(self, address: str, scoring: dict[str, Any]) -> tuple[object, ...]:
-        return (address, self._opened, *sorted(scoring.items()))
-
     def checks_known(self, site: str, at: int | None = None) -> tuple[Check, ...] | None:
         """The checks of a step, if they were asked for before."""
-        return self._checks.get((site, at, self._opened))
+        return self._checks.get((site, at, self.trace.run if self.trace else 0))
 
     async def checks(self, site: str, at: int | None = None) -> tuple[Check, ...]:
         """The checks of the step that writes ``site``: in the pass ``at``, else the worst over all passes."""
-        key = (site, at, self._opened)
+        key = (site, at, self.trace.run if self.trace else 0)
         if key not in self._checks:
             place: dict[str, Any] = {} if at is None else {"at": at}
             rows = (await self.client.request("checks", site=site, **place)).result.get("rows") or ()
@@ -203,6 +263,10 @@ class Session:
         while total > KEPT_BYTES and len(self._blocks) > 1:
             _, dropped = self._blocks.popitem(last=False)
             total -= 4 * len(dropped.values)
+
+
+def _ranking_key(of: Trace, address: str, scoring: dict[str, Any]) -> tuple[object, ...]:
+    return (address, of.run, *sorted(scoring.items()))
 
 
 def _candidate(row: dict[str, Any]) -> Candidate:

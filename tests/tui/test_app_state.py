@@ -68,7 +68,8 @@ def step_with(axes: str, shape: tuple[int, ...], dtype: str = "float32") -> Step
     ],
 )
 def test_a_view_follows_from_the_axes(axes: str, shape: tuple[int, ...], dtype: str, kinds: list[str]) -> None:
-    assert [f"{v.kind} {v.rows} {v.cols}" for v in views_of(step_with(axes, shape, dtype))] == kinds
+    windows = [view for view in views_of(step_with(axes, shape, dtype)) if not view.look]
+    assert [f"{view.kind} {view.rows} {view.cols}" for view in windows] == kinds
 
 
 def test_a_plane_asks_for_its_window_with_every_axis() -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from engine.sites import Address
+from tui.actions import keymap_of
 from tui.client import EngineClient, EngineError, EngineGone, Stale
 from tui.session import Session
 from tui.state.answers import Check, Ranking
 from tui.state.cursor import Cursor, carry, goto
+from tui.state.looks import Chain, Look
 from tui.state.sampling import Sampling
 from tui.state.trace import Trace
 from tui.state.views import Plane, views_of
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
+FIRST_KEYS = (("trace.prompt", "prompt"), ("trace.open", "open"), ("trace.model", "model"), ("quit", "quit"))
+PATIENCE = 0.25
+"""Seconds that the numbers of a picture may take before the line of long work appears."""
 REST = 0.06
 """Seconds that the cursor rests on a step before its checks are asked for."""
 
@@ -51,12 +57,15 @@ class Fetching(_Base):
         @property
         def plane(self) -> Plane | None: ...
         @property
+        def plane_beside(self) -> Plane | None: ...
+        @property
         def alive(self) -> bool: ...
         def show_all(self) -> None: ...
         def say(self, text: str, severity: str = "information") -> None: ...
         def tell(self, title: str, message: str) -> None: ...
         def tell_gone(self, message: str) -> None: ...
         def focus_picture(self) -> None: ...
+        def offer_tour(self) -> None: ...
         @property
         def changing(self) -> bool: ...
         def stop_changes(self) -> None: ...
@@ -93,7 +102,9 @@ class Fetching(_Base):
                 self.tell("could not open", str(error))
             return
         except asyncio.CancelledError:
-            self._failed_first("cancelled; press p for a prompt, o to open a trace, m for the models")
+            prompt, file, models = map(keymap_of(self.app).key, ("trace.prompt", "trace.open", "trace.model"))
+            words = f"press {prompt} for a prompt, {file} to open a trace, {models} for the models"
+            self._failed_first(f"cancelled; {words}")
             self._ask_again()
             raise
         finally:
@@ -102,7 +113,7 @@ class Fetching(_Base):
         self._arrived(trace)
 
     def _arrived(self, trace: Trace) -> None:
-        cursor = carry(self.trace, self.cursor, trace)
+        cursor, newcomer = carry(self.trace, self.cursor, trace), self.trace is None
         self.trace, self.cursor, self.trouble, self.note, self._asked = trace, cursor, "", "", {}
         first = not any(view.has_focus for view in self.query(PlaneView))
         if self.start_address:
@@ -113,6 +124,8 @@ class Fetching(_Base):
             self.call_after_refresh(self.focus_picture)
         for notice in trace.notices:
             self.say(notice, "warning")
+        if newcomer:
+            self.offer_tour()
 
     def go_to_address(self, text: str) -> str:
         """Move to an address; what is wrong with it, or ''."""
@@ -131,7 +144,7 @@ class Fetching(_Base):
         try:
             goto(self.trace, self.cursor, Address.parse(text))
         except KeyError as error:
-            return f"this trace has no site {error.args[0]!r}; press / to find one"
+            return f"this trace has no site {error.args[0]!r}; press {keymap_of(self.app).key('find.site')} to find one"
         except Exception as error:  # an address is typed by hand: whatever is wrong is said
             return str(error)
         return ""
@@ -146,7 +159,9 @@ class Fetching(_Base):
 
     def _failed_first(self, message: str) -> None:
         if self.trace is None and self.alive:
-            self.query_one(Stage).greet("no trace", *message.split("\n")[:3], "p prompt · o open · m model · q quit")
+            keymap = keymap_of(self.app)
+            keys = [f"{keymap.key(name)} {words}" for name, words in FIRST_KEYS]
+            self.query_one(Stage).greet("no trace", *message.split("\n")[:3], " · ".join(keys))
             self.show_all()
 
     def _engine_says(self, header: Header) -> None:
@@ -166,18 +181,42 @@ class Fetching(_Base):
     # what is looked at
 
     def fetch(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> None:
-        """Ask for a window; only the newest one matters."""
-        self._in_background(lambda: self._fetch(plane, rows, cols), "window")
+        """Ask for a window; only the newest one of a picture matters."""
+        other = self.plane_beside
+        lane = "window beside" if other is not None and other.key == plane.key else "window"
+        self._in_background(lambda: self._fetch(plane, rows, cols), lane)
 
     async def _fetch(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> None:
+        began = monotonic()
+        shown: Job | None = None
+
+        def watch(done: int, total: int, what: str) -> None:
+            nonlocal shown
+            if monotonic() - began > PATIENCE and self.query_one(JobLine).job == shown:
+                shown = Job(f"deriving {plane.view.name}", done, total, what)
+                self._work(shown)
+
         try:
-            await self.session.block(plane, rows, cols)
+            await self.session.block(plane, rows, cols, watch)
         except (Stale, EngineGone):
             return
         except EngineError as error:
             self.trouble = str(error)
-        if self.plane is not None and self.plane.key == plane.key:
+        except asyncio.CancelledError:
+            if shown is not None and self.alive:
+                self.trouble = "cancelled; v and V ask again"
+                self.show_all()
+            raise
+        finally:
+            if shown is not None and self.alive and self.query_one(JobLine).job == shown:
+                self._work(None)
+        if any(shown is not None and shown.key == plane.key for shown in (self.plane, self.plane_beside)):
             self.show_all()
+
+    def told(self, plane: Plane) -> Look | None:
+        """What the engine derived for a picture, where it is here."""
+        block = self.session.known(plane)
+        return block.told if block else None
 
     def named(self, plane: Plane) -> Plane:
         """The plane with the expert's number where the cursor is on one that a router chose."""
@@ -200,7 +239,7 @@ class Fetching(_Base):
         """What comes after the cursor's token, or what an encoder would put there; None while that is not here."""
         if self.trace is None or self.cursor is None or not (address := self.following(self.trace, self.cursor)):
             return Ranking()
-        return self._ranking(address, "top")
+        return self._ranking(self.trace, address, "top")
 
     def following(self, trace: Trace, cursor: Cursor) -> str:
         """Where the candidates after the cursor's token are ranked; '' where nothing is predicted."""
@@ -210,10 +249,24 @@ class Fetching(_Base):
         return str(logits.address(trace).with_index(v=None))
 
     def ranking_here(self, plane: Plane) -> Ranking | None:
+        """The ranking that a ranked picture at the cursor shows."""
+        return self.ranking_of(plane, "rank")
+
+    def ranking_of(self, plane: Plane, lane: str) -> Ranking | None:
         """The ranking that a ranked picture shows."""
-        if plane.view.kind != "ranked":
-            return None
-        return self._ranking(self.candidates(plane), "rank")
+        return self._ranking(plane.trace, self.candidates(plane), lane) if plane.view.kind == "ranked" else None
+
+    def chain_at(self, plane: Plane, cursor: Cursor) -> Chain | None:
+        """The way of the cell at a cursor from its score to its weight, empty where it has none; None: not here yet."""
+        axes = plane.step.axes
+        if plane.view.look or plane.view.over or plane.minus or not ({"query", "src_query"} & set(axes)):
+            return Chain()
+        of, address = plane.trace, str(cursor.address(plane.trace))
+        known = self.session.chain_known(of, address)
+        lane = "chain" if of is self.trace and cursor == self.cursor else "chain beside"
+        if known is None and self._first_time(lane, (of.run, address)):
+            self._in_background(lambda: self._ask(lambda: self.session.chain(of, address)), lane)
+        return known
 
     def candidates(self, plane: Plane) -> str:
         """Where the candidates of a ranked picture are ranked."""
@@ -240,11 +293,11 @@ class Fetching(_Base):
         ids = self.ranked_ids()
         return cursor.vocab if cursor.vocab in ids else next(iter(ids), None)
 
-    def _ranking(self, address: str, lane: str) -> Ranking | None:
+    def _ranking(self, of: Trace, address: str, lane: str) -> Ranking | None:
         scoring = self.scoring
-        known = self.session.ranking_known(address, **scoring)
-        if known is None and self._first_time(lane, (address, scoring)):
-            self._in_background(lambda: self._ask(lambda: self.session.ranking(address, **scoring)), lane)
+        known = self.session.ranking_known(of, address, **scoring)
+        if known is None and self._first_time(lane, (of.run, address, scoring)):
+            self._in_background(lambda: self._ask(lambda: self.session.ranking(of, address, **scoring)), lane)
         return known
 
     def checks_here(self, plane: Plane) -> tuple[Check, ...] | None:
@@ -295,6 +348,7 @@ class Fetching(_Base):
 
     def stop_work(self) -> None:
         """Cancel what runs."""
-        self.workers.cancel_group(self, "open")
+        for lane in ("open", "open beside", "window", "window beside"):
+            self.workers.cancel_group(self, lane)
         self.workers.cancel_group(self, "save")
         self.stop_changes()

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tui.actions import keymap_of
 from tui.client import EngineClient, EngineError, EngineGone, Stale
 from tui.session import Session
 from tui.state.answers import Generated, Ranking
@@ -112,7 +113,8 @@ class Generating(_Base):
         trace, cursor = self.here
         plane, token = self.plane, self.candidate_here()
         if plane is None or token is None:
-            self.say("at logits or probs, Enter takes the candidate at the cursor as the next token")
+            key = keymap_of(self.app).key("generate.branch")
+            self.say(f"at logits or probs, {key} takes the candidate at the cursor as the next token")
             return
         pos = plane.step.first("pos") + cursor.index(trace, "pos") + 1
         line = trace.line(cursor.batch)
@@ -267,7 +269,8 @@ class Generating(_Base):
     async def _change(self, run: Run, method: str, **params: Any) -> Generated | None:
         """Ask for another trace, and draw it once it is here with its numbers; None where there is none."""
         if self.client.state == "gone":
-            self.say("the engine is not running; press r to start it again", "warning")
+            key = keymap_of(self.app).key("engine.restart")
+            self.say(f"the engine is not running; press {key} to start it again", "warning")
             return None
         title, verb = CHANGES[method]
         slow = self.set_timer(PATIENCE, lambda: self._report(run, title))
@@ -323,11 +326,11 @@ class Generating(_Base):
         plane = Plane.of(trace, cursor, self.view_of(trace, cursor))
         questions: list[Awaitable[Ranking | object]] = []
         if plane.view.kind == "ranked":
-            questions.append(self.session.ranking(self.candidates(plane), **self.scoring))
+            questions.append(self.session.ranking(trace, self.candidates(plane), **self.scoring))
         else:
             questions.append(self.session.block(plane, *self._about(plane, cursor)))
         if following := self.following(trace, cursor):
-            questions.append(self.session.ranking(following, **self.scoring))
+            questions.append(self.session.ranking(trace, following, **self.scoring))
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 await asyncio.gather(*questions, return_exceptions=True)
@@ -336,6 +339,8 @@ class Generating(_Base):
         """As many rows and columns around the cursor as the picture shows now."""
         picture = self.query_one(Stage).picture
         spans = picture.seen() if picture is not None and picture.plane is not None else ((0, 1), (0, 1))
+        if plane.view.kind == "thumbs":
+            return spans
         (rows, cols), cell = plane.size, plane.cell(cursor)
         return _around(spans[0], cell[0], rows), _around(spans[1], cell[1], cols)
 

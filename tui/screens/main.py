@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from textual.app import ComposeResult
-from textual.containers import Horizontal
+from textual.containers import Container, Horizontal
 from textual.events import Resize
 from textual.screen import Screen
 
-from tui.actions import BY_ID, Action, bindings
+from tui.actions import Action, bindings, keymap_of
 from tui.client import EngineClient
+from tui.screens.arranging import Arranging
 from tui.screens.asking import Asking
+from tui.screens.comparing import Comparing
+from tui.screens.copying import Copying
 from tui.screens.fetching import Fetching
 from tui.screens.generating import Changes, Generating
+from tui.screens.learning import Learning
 from tui.screens.walking import Walking
 from tui.session import Session
+from tui.settings import Settings
+from tui.state.beside import Beside
 from tui.state.cursor import Cursor
-from tui.state.layout import NARROW, SMALLEST, WIDE, panes
+from tui.state.drawing import MODES, Drawing
+from tui.state.layout import FLAT, LOW, NARROW, SMALLEST, STACKED, WIDE, panes
 from tui.state.sampling import Sampling
 from tui.state.trace import Trace
 from tui.state.views import Plane, View, views_of
 from tui.text import foreign
+from tui.widgets.chain import ChainLine
 from tui.widgets.footer import KeyLine
 from tui.widgets.header import HeaderLine
 from tui.widgets.job import JobLine
@@ -30,11 +40,12 @@ from tui.widgets.readout import Caption
 from tui.widgets.stage import Stage
 from tui.widgets.timeline import Timeline
 from tui.widgets.token_strip import TokenStrip
+from tui.widgets.view_tabs import ViewTabs
 from tui.widgets.welcome import Welcome
 from tui.widgets.why import WhyPane
 
 
-class MainScreen(Walking, Asking, Generating, Fetching, Screen[None]):
+class MainScreen(Walking, Comparing, Asking, Generating, Copying, Learning, Arranging, Fetching, Screen[None]):
     """Shows the walk. What a person does arrives as an action of the registry or as a widget's message."""
 
     CSS_PATH = "main.tcss"
@@ -49,11 +60,17 @@ class MainScreen(Walking, Asking, Generating, Fetching, Screen[None]):
         self.start_address = address
         self.trace: Trace | None = None
         self.cursor: Cursor | None = None
-        self.view_choice: dict[str, int] = {}
+        self.view_choice: dict[str, str] = {}
         self.shades: bool | None = None
         self.zoom = 0
+        self.scale_mode, self.fixed_limit = MODES[0], 0.0
+        self.beside: Beside | None = None
+        self.difference = False
         self.tree_wanted: bool | None = None
         self.why_wanted: bool | None = None
+        self.maximised = ""
+        self.settings = Settings()
+        self.memory: Path | None = None
         self.trouble = ""
         self.sampling = Sampling()
         self.seed: int | None = None
@@ -69,7 +86,9 @@ class MainScreen(Walking, Asking, Generating, Fetching, Screen[None]):
         with Horizontal(id="body"):
             with Pane(id="tree-pane"):
                 yield PassTree(id="tree")
-            yield Stage(id="stage")
+            with Container(id="stages"):
+                yield Stage(id="stage")
+                yield Stage(id="beside")
             with Pane(id="why-pane"):
                 yield WhyPane(id="why")
         yield JobLine(id="job")
@@ -80,7 +99,8 @@ class MainScreen(Walking, Asking, Generating, Fetching, Screen[None]):
 
     def on_mount(self) -> None:
         """Titles and the first words; the engine is talked to once the frame is painted."""
-        self.query_one("#job").display = self.query_one(Timeline).display = False
+        for name in ("#job", "#passes", "#beside"):
+            self.query_one(name).display = False
         self.query_one("#tree-pane", Pane).titled("pass")
         self.query_one("#why-pane", Pane).titled("why")
         stage = self.query_one(Stage)
@@ -99,15 +119,37 @@ class MainScreen(Walking, Asking, Generating, Fetching, Screen[None]):
         return self.view_of(self.trace, self.cursor)
 
     def view_of(self, trace: Trace, cursor: Cursor) -> View:
-        """The picture chosen for the kind of step at a place."""
+        """The picture chosen for the kind of step at a place; the first one where it does not have that."""
         views = views_of(trace.step(cursor.step, cursor.at))
-        return views[self.view_choice.get(views[0].kind, 0) % len(views)]
+        wanted = self.view_choice.get(views[0].kind, "")
+        return next((view for view in views if view.name == wanted), views[0])
 
     @property
     def plane(self) -> Plane | None:
-        """The picture at the cursor."""
+        """The picture at the cursor; of two things where their difference is looked at."""
         view = self.view
-        return Plane.of(self.trace, self.cursor, view) if view and self.trace and self.cursor else None
+        if view is None or self.trace is None or self.cursor is None:
+            return None
+        plane = Plane.of(self.trace, self.cursor, view)
+        other = self.plane_beside if self.difference and not view.look else None
+        return plane.without(other) if other else plane
+
+    @property
+    def plane_beside(self) -> Plane | None:
+        """The picture of what is beside; None where nothing is."""
+        view = self.view
+        place = self.beside_cursor()
+        if view is None or place is None:
+            return None
+        trace, cursor = place
+        alike = next((one for one in views_of(trace.step(cursor.step, cursor.at)) if one == view), None)
+        return Plane.of(trace, cursor, alike) if alike else None
+
+    @property
+    def drawing(self) -> Drawing:
+        """How cells are drawn."""
+        shades = self.few_colours if self.shades is None else self.shades
+        return Drawing(shades, self.zoom, self.scale_mode, self.fixed_limit)
 
     def move_to(self, cursor: Cursor) -> None:
         """Another place; everything follows."""
@@ -126,20 +168,24 @@ class MainScreen(Walking, Asking, Generating, Fetching, Screen[None]):
         self.query_one(KeyLine).show(*self.offers(trace))
         self.query_one(PassTree).show(trace, cursor)
         self.query_one(Timeline).show(trace, cursor, self.note)
+        self.show_tour()
         if trace is None or cursor is None or plane is None:
             return
         plane = self.named(plane)
         block = self.session.known(plane) if plane.view.kind != "ranked" else None
         ranking = self.ranking_here(plane)
-        shades = self.few_colours if self.shades is None else self.shades
         missing = ranking.trouble if ranking else self.trouble if block is None else ""
         trouble = "there is no value here" if missing else self.trouble
-        self.query_one(Stage).show(plane, cursor, block, ranking, shades, self.zoom, trouble, missing)
+        chain = self.chain_at(plane, cursor)
+        self.query_one("#stage", Stage).show(
+            plane, cursor, block, ranking, self.drawing, trouble, missing, chain, self.against(plane)
+        )
+        self.show_beside(plane)
         self.query_one(TokenStrip).show(trace, cursor, self.next_token())
         if self.query_one("#why-pane").display:
             answer = block or ranking
             numbers = answer.numbers if answer else "" if missing else "…"
-            self.query_one(WhyPane).show(plane, cursor, block, self.checks_here(plane), missing, numbers)
+            self.query_one(WhyPane).show(plane, cursor, block, self.checks_here(plane), missing, numbers, chain)
 
     def offers(self, trace: Trace | None) -> tuple[bool, bool, bool, bool, bool]:
         """What the footer offers keys for: a trace, a target, passes, going on, choosing a candidate."""
@@ -167,16 +213,24 @@ class MainScreen(Walking, Asking, Generating, Fetching, Screen[None]):
         self.set_class(tiny, "-tiny")
         self.set_class(width < WIDE, "-narrow")
         self.set_class(width < NARROW, "-slim")
+        self.set_class(height < LOW, "-low")
+        self.set_class(height < FLAT, "-flat")
         self.query_one("#small", Welcome).say("too small", f"{width}×{height}; {SMALLEST[0]}×{SMALLEST[1]} needed")
         self.place_panes(width)
 
     def place_panes(self, width: int | None = None) -> None:
         """Show and hide panes."""
-        shown = panes(self.size.width if width is None else width, self.tree_wanted, self.why_wanted)
+        width = self.size.width if width is None else width
+        shown = panes(width, self.tree_wanted, self.why_wanted, self.two_stages, self.maximised)
         focused = self.focused
-        for name, on in (("#tree-pane", shown.tree), ("#stage", shown.stage), ("#why-pane", shown.why)):
+        for name, on in (("#tree-pane", shown.tree), ("#stages", shown.stage), ("#why-pane", shown.why)):
             self.query_one(name).display = on
-        self.query_one(Caption).display = not shown.why
+        self.query_one("#beside").display = self.two_stages and self.maximised != "stage"
+        self.query_one("#stage").display = self.maximised != "beside" or not self.two_stages
+        self.query_one("#stages").set_class(width < STACKED, "-stacked")
+        self.set_class(self.maximised != "", "-alone")
+        for caption in self.query(Caption):
+            caption.display = not shown.why and not self.has_class("-low")
         if self.trace is not None:
             self.show_all()
         if focused is not None and not all(
@@ -185,23 +239,25 @@ class MainScreen(Walking, Asking, Generating, Fetching, Screen[None]):
             self.focus_picture()
 
     def focus_picture(self) -> None:
-        """The focus to the picture, or to the explanation where that is hidden."""
-        stage = self.query_one(Stage)
-        target = stage.picture if stage.display else self.query_one(WhyPane)
+        """The focus to the picture, or where that is hidden to what is shown."""
+        stages = [stage for stage in self.query(Stage) if stage.display and self.query_one("#stages").display]
+        target = stages[0].picture if stages else self.query_one(PassTree if self.maximised == "tree" else WhyPane)
         if target is not None:
             self.set_focus(target)
 
     # what happens
 
     def action_do(self, name: str) -> None:
-        """Do an action of the registry."""
-        action = BY_ID[name]
+        """Do an action of the registry, unless a tour that is played takes its key."""
+        if self.tour_does(name):
+            return
+        action = keymap_of(self.app).by_id[name]
         if action.needs_trace and (self.trace is None or self.cursor is None):
             self.refuse(action)
             return
         if name != "play":
             self.pause()
-        getattr(self, action.method)()
+        getattr(self, action.method)(*action.arguments)
 
     def refuse(self, action: Action) -> None:
         """Say, once a key, that there is nothing yet to do it with."""
@@ -239,6 +295,15 @@ class MainScreen(Walking, Asking, Generating, Fetching, Screen[None]):
     def on_plane_view_picked(self, event: PlaneView.Picked) -> None:
         """A cell was clicked."""
         self.go_to_cell(event.row, event.col)
+
+    def on_view_tabs_picked(self, event: ViewTabs.Picked) -> None:
+        """A picture was clicked."""
+        self.show_view(event.name)
+
+    def on_chain_line_chosen(self, event: ChainLine.Chosen) -> None:
+        """A stage of the scores was clicked."""
+        if self.trace is not None:
+            self.go_to_step(self.trace.by_site[event.site].index)
 
     def on_plane_view_wanted(self, event: PlaneView.Wanted) -> None:
         """Cells are looked at and not here."""

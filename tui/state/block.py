@@ -6,7 +6,10 @@ import math
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tui.state.looks import Look
 
 EVERYTHING = 65_536
 """A picture of up to so many cells is fetched whole."""
@@ -66,6 +69,8 @@ class Block:
     stats: Stats = field(default_factory=Stats)
     numbers: str = ""
     """The formula's symbols with the sizes of the pass that it is of."""
+    told: Look | None = None
+    """What the engine derived, where the picture is no window of the tensor."""
 
     def has(self, rows: tuple[int, int], cols: tuple[int, int]) -> bool:
         """Whether the cells of a half-open range are all here."""

@@ -52,7 +52,8 @@ class Step:
     """One step of the pass: what it writes, from what, and its words for people.
 
     ``shape`` is over all passes, or in the one that ``Trace.step`` was asked for; then ``origin`` has the place in the
-    text of the first index on each axis. ``window`` is how far back its layer looks.
+    text of the first index on each axis. ``window`` is how far back its layer looks, ``looks`` what the engine can
+    derive here.
     """
 
     index: int
@@ -74,6 +75,7 @@ class Step:
     story: str = ""
     reads: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
+    looks: tuple[str, ...] = ()
 
     def size(self, axis: str) -> int:
         """How long an axis is; 0 where the step has none of that name."""
@@ -135,6 +137,7 @@ class Trace:
     target: str = ""
     masked: tuple[tuple[int, ...], ...] = ()
     steps: tuple[Step, ...] = ()
+    depth: tuple[str, ...] = ()
     passes: tuple[Pass, ...] = (Pass(0, 0),)
     branch: int = 0
     branches: int = 1
@@ -160,6 +163,7 @@ class Trace:
             target=str(summary.get("target") or ""),
             masked=tuple(tuple(map(int, row)) for row in summary.get("masked") or ()),
             steps=tuple(_step(index, entry) for index, entry in enumerate(summary.get("steps") or ())),
+            depth=tuple(map(str, summary.get("depth") or ())),
             passes=tuple(
                 Pass(int(p["start"]), int(p["length"]), float(p.get("seconds") or 0))
                 for p in summary.get("passes") or ()
@@ -179,6 +183,17 @@ class Trace:
     def blocks(self) -> tuple[int, ...]:
         """The blocks that have steps, in order."""
         return tuple(sorted({step.block for step in self.steps if step.block is not None}))
+
+    def blocks_with(self, inner: str) -> tuple[int, ...]:
+        """The blocks that have a step of this name inside them."""
+        return tuple(step.block for step in self.steps if step.block is not None and step.inner == inner)
+
+    def along_depth(self, look: str, step: Step) -> tuple[str, ...]:
+        """The sites that a look shows from the first layer to the last: all of its kind in this step's stack."""
+        alike = {one.site for one in self.steps if look in one.looks and one.axes == step.axes}
+        return tuple(site for site in self.depth if site in alike) or tuple(
+            one.site for one in self.steps if one.site in alike
+        )
 
     def step(self, index: int, at: int | None = None) -> Step:
         """A step as it is over all passes, or in the pass ``at``: with its shape and origin there."""
@@ -245,6 +260,6 @@ def _tokens(rows: Any) -> tuple[tuple[Token, ...], ...]:
 def _step(index: int, entry: Mapping[str, Any]) -> Step:
     known = Step.__dataclass_fields__
     values: dict[str, Any] = {key: value for key, value in entry.items() if key in known and value is not None}
-    for key in ("axes", "shape", "reads", "params"):
+    for key in ("axes", "shape", "reads", "params", "looks"):
         values[key] = tuple(values.get(key) or ())
     return Step(**{"block": None, **values, "index": index})

@@ -8,6 +8,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tui.state.block import Block
+from tui.state.drawing import Drawing
 from tui.state.views import Plane
 from tui.text import centred, foreign
 from tui.widgets.lines import LineView, wrap
@@ -56,6 +57,9 @@ class PlaneView(LineView, can_focus=True):
         if changed or moved:
             self.refresh()
         self.want()
+
+    def restyle(self, drawing: Drawing) -> None:
+        """Another way to draw cells, for pictures that have some."""
 
     def complain(self, trouble: str) -> None:
         """Say why there is no picture, in its place; '' where there is one."""

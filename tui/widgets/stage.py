@@ -10,11 +10,15 @@ from textual.app import ComposeResult
 from tui.state.answers import Ranking
 from tui.state.block import Block
 from tui.state.cursor import Cursor
-from tui.state.views import HEAD_AXES, Plane
+from tui.state.drawing import Drawing
+from tui.state.looks import Chain
+from tui.state.views import HEAD_AXES, Plane, views_of
+from tui.widgets.chain import ChainLine
 from tui.widgets.pane import Pane
 from tui.widgets.plane import PlaneView
 from tui.widgets.ranked import Ranked
 from tui.widgets.readout import Caption, Readout
+from tui.widgets.view_tabs import ViewTabs
 from tui.widgets.welcome import Welcome
 
 WIDGETS = {
@@ -23,6 +27,14 @@ WIDGETS = {
     "bars": ("tui.widgets.bars", "Bars"),
     "ranked": ("tui.widgets.ranked", "Ranked"),
     "tokens": ("tui.widgets.token_table", "TokenTable"),
+    "grid": ("tui.widgets.heatmap", "Heatmap"),
+    "arcs": ("tui.widgets.arcs", "Arcs"),
+    "text": ("tui.widgets.weighted_text", "WeightedText"),
+    "thumbs": ("tui.widgets.thumbs", "Thumbs"),
+    "curves": ("tui.widgets.curves", "Curves"),
+    "list": ("tui.widgets.listing", "Listing"),
+    "rotation": ("tui.widgets.rotation", "RotationView"),
+    "histogram": ("tui.widgets.histogram", "HistogramView"),
 }
 
 
@@ -32,8 +44,10 @@ class Stage(Pane):
     def compose(self) -> ComposeResult:
         """The caption, room for the picture, the readout."""
         yield Caption(id="caption")
+        yield ChainLine(id="chain")
         yield Welcome(id="welcome")
         yield Readout(id="readout")
+        yield ViewTabs(id="views")
 
     @property
     def picture(self) -> PlaneView | None:
@@ -46,12 +60,16 @@ class Stage(Pane):
         cursor: Cursor,
         block: Block | None,
         ranking: Ranking | None,
-        shades: bool,
-        zoom: int,
+        drawing: Drawing,
         trouble: str = "",
         missing: str = "",
+        chain: Chain | None = None,
+        against: str = "",
     ) -> None:
-        """Draw a plane with what is here of it; ``missing`` is why there is nothing to draw."""
+        """Draw a plane with what is here of it; ``missing`` is why there is nothing to draw.
+
+        ``chain``: the cell at the cursor from its score to its weight; ``against``: what the picture is compared with.
+        """
         view = self._widget(plane.view.kind)
         if view.display is False or self.query_one(Welcome).display:
             focused = any(other.has_focus for other in self.query(PlaneView))
@@ -64,16 +82,21 @@ class Stage(Pane):
         if isinstance(view, Ranked):
             view.rank(plane, ranking, cursor.vocab)
         else:
-            if getattr(view, "zoom", zoom) != zoom or getattr(view, "shades", shades) != shades:
-                view.restyle(zoom, shades)  # type: ignore[attr-defined]
+            view.restyle(drawing)
             view.show(plane, plane.cell(cursor), block)
         self.query_one(Readout).show(plane, cursor, block, getattr(view, "scale", None), ranking, trouble)
-        self.query_one(Caption).show(plane.step.title or plane.step.label, plane.step.formula)
-        self.titled(plane.step.where, *_heads(plane), short=plane.step.where_short)
+        self.query_one(Caption).show(*_words(plane, block))
+        self.query_one(ChainLine).show(chain, plane.step.site)
+        one_of_two = bool(against) and plane.minus is None  # which head it is stands at the left then
+        self.titled(_title(plane, against), *(() if one_of_two else _heads(plane)), short=plane.step.where_short)
+        self.query_one(ViewTabs).show(views_of(plane.step), plane.view)
 
     def greet(self, *lines: str) -> None:
         """What stands here while there is no picture."""
         self.query_one(Welcome).say(*lines)
+        self.query_one(Welcome).display = True
+        for view in self.query(PlaneView):
+            view.display = False
 
     def _widget(self, kind: str) -> PlaneView:
         module, name = WIDGETS[kind]
@@ -84,6 +107,22 @@ class Stage(Pane):
         view.display = False
         self.mount(view, before="#readout")
         return view
+
+
+def _words(plane: Plane, block: Block | None) -> tuple[str, str]:
+    """Title and formula: of what the engine derived, else of the step."""
+    told = block.told if block else None
+    if told is not None and told.title:
+        return told.title, told.formula
+    return plane.step.title or plane.step.label, plane.step.formula
+
+
+def _title(plane: Plane, against: str) -> str:
+    """Where the picture is; of one of two, which; of a difference, what is taken from what."""
+    where = plane.step.where
+    if plane.minus is not None:
+        return f"{where} − {against}"
+    return f"{against} · {plane.step.where_short}" if against else where
 
 
 def _heads(plane: Plane) -> tuple[str, ...]:

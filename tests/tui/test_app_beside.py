@@ -1,0 +1,164 @@
+"""Two things side by side: what can be beside, the same cursor in both, and their difference."""
+
+from __future__ import annotations
+
+import pytest
+from fake_engine import FakeEngine
+from helpers import go, main_of, running, settled, text_of, until
+
+from tui.screens.ask import AskScreen
+from tui.screens.finder import FinderScreen
+from tui.screens.notice import NoticeScreen
+from tui.state.beside import Beside, usual
+from tui.widgets.heatmap import Heatmap
+from tui.widgets.plane import PlaneView
+from tui.widgets.stage import Stage
+
+PATTERN = "blocks.0.attn.pattern"
+
+
+def both(app: object) -> list[PlaneView]:
+    """The pictures of the two stages."""
+    found = [stage.picture for stage in main_of(app).query(Stage) if stage.display]  # type: ignore[arg-type]
+    return [picture for picture in found if picture is not None]
+
+
+async def test_d_shows_the_next_head_then_the_difference_then_one_alone() -> None:
+    engine = FakeEngine()
+    async with running(size=(140, 40), engine=engine) as (app, pilot):
+        await go(app, pilot, PATTERN)
+        await pilot.press("d")
+        await settled(pilot)
+        one, other = both(app)
+        assert one.plane is not None
+        assert other.plane is not None
+        assert (dict(one.plane.place)["head"], dict(other.plane.place)["head"]) == (0, 1)
+        await pilot.press("d")
+        await settled(pilot)
+        (difference,) = both(app)
+        assert difference.plane is not None
+        assert difference.block is not None
+        row, col = difference.cell
+        here, there = (
+            engine.value(PATTERN, {"batch": 0, "head": head, "query": row, "key": col}) for head in (0, 1)
+        )
+        assert difference.block.value(row, col) == pytest.approx(here - there, abs=1e-6)
+        assert "− head 1" in "\n".join(text_of(app))
+        await pilot.press("d")
+        await settled(pilot)
+        assert len(both(app)) == 1
+        assert main_of(app).beside is None
+
+
+async def test_the_cursors_of_both_sides_move_together() -> None:
+    async with running(size=(140, 40)) as (app, pilot):
+        await go(app, pilot, PATTERN)
+        await pilot.press("d", "up", "up", "comma")
+        await settled(pilot)
+        one, other = both(app)
+        assert one.cell == other.cell == (6, 7)
+        await pilot.press("right", "left", "right_square_bracket")
+        await settled(pilot)
+        one, other = both(app)
+        assert one.plane is not None
+        assert other.plane is not None
+        assert one.plane.step.site == other.plane.step.site == "blocks.1.attn.pattern"
+
+
+async def test_f_flips_the_sides_and_flipping_twice_changes_nothing() -> None:
+    async with running(size=(140, 40)) as (app, pilot):
+        await go(app, pilot, PATTERN)
+        await pilot.press("d")
+        before = (main_of(app).cursor, main_of(app).beside)
+        await pilot.press("f")
+        await settled(pilot)
+        one, other = both(app)
+        assert one.plane is not None
+        assert other.plane is not None
+        assert (dict(one.plane.place)["head"], dict(other.plane.place)["head"]) == (1, 0)
+        await pilot.press("f")
+        assert (main_of(app).cursor, main_of(app).beside) == before
+
+
+async def test_a_layer_is_chosen_by_its_name() -> None:
+    async with running(size=(140, 40)) as (app, pilot):
+        await go(app, pilot, "blocks.0.resid_post")
+        await pilot.press("D")
+        await until(pilot, lambda: isinstance(app.screen, FinderScreen))
+        await pilot.press(*"layer", "space", "1", "enter")
+        await settled(pilot)
+        one, other = both(app)
+        assert other.plane is not None
+        assert other.plane.step.site == "blocks.1.resid_post"
+        assert "layer 1" in "\n".join(text_of(app))
+
+
+async def test_another_prompt_is_opened_beside_and_the_first_one_stays() -> None:
+    async with running(size=(140, 40)) as (app, pilot):
+        await go(app, pilot, PATTERN)
+        trace = main_of(app).trace
+        await pilot.press("D")
+        await until(pilot, lambda: isinstance(app.screen, FinderScreen))
+        await pilot.press(*"prompt", "enter")
+        await until(pilot, lambda: isinstance(app.screen, AskScreen))
+        await pilot.press(*"a cat", "enter")
+        await settled(pilot)
+        main = main_of(app)
+        assert main.trace is trace
+        assert main.session.other is not None
+        assert main.session.other.prompt == "a cat"
+        one, other = both(app)
+        assert other.plane is not None
+        assert other.plane.trace is main.session.other
+        assert other.block is not None
+        await pilot.press("d")
+        await settled(pilot)
+        (difference,) = both(app)
+        assert difference.plane is not None
+        smaller = min(len(trace.tokens[0]), len(main.session.other.tokens[0]))  # type: ignore[union-attr]
+        assert difference.plane.size == (smaller, smaller)
+
+
+async def test_a_file_that_cannot_be_opened_beside_is_one_line_and_all_stays() -> None:
+    async with running(size=(140, 40), engine=FakeEngine()) as (app, pilot):
+        await go(app, pilot, PATTERN)
+        main_of(app)._open_beside({"file": "/nowhere/trace.bin"})
+        await until(pilot, lambda: isinstance(app.screen, NoticeScreen))
+        await pilot.press("escape")
+        await settled(pilot)
+        assert main_of(app).beside is None
+        assert isinstance(both(app)[0], Heatmap)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (160, 45), (200, 50), (40, 10), (1, 1)])
+async def test_two_pictures_at_every_size(size: tuple[int, int]) -> None:
+    async with running(size=(140, 40)) as (app, pilot):
+        await go(app, pilot, PATTERN)
+        await pilot.press("d")
+        await pilot.resize_terminal(*size)
+        await settled(pilot)
+        assert all(len(line) >= 0 for line in text_of(app))
+        await pilot.resize_terminal(140, 40)
+        await settled(pilot)
+        assert len(both(app)) == 2
+
+
+async def test_what_has_no_such_picture_beside_says_so() -> None:
+    async with running(size=(140, 40)) as (app, pilot):
+        await go(app, pilot, PATTERN)
+        await pilot.press("d")
+        main_of(app).beside = Beside(block=99)
+        main_of(app).show_all()
+        await settled(pilot)
+        assert "has no such picture" in "\n".join(text_of(app))
+
+
+async def test_usual_is_the_next_head_else_the_next_layer() -> None:
+    async with running() as (app, pilot):
+        await go(app, pilot, PATTERN)
+        trace, cursor = main_of(app).here
+        assert usual(trace, cursor) == Beside(head=1)
+        await go(app, pilot, "blocks.0.resid_post")
+        assert usual(*main_of(app).here) == Beside(block=1)
+        await go(app, pilot, "tokens")
+        assert usual(*main_of(app).here) is None

@@ -1,0 +1,73 @@
+"""What is shown beside: the same place with another head, layer or pass, or in another trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tui.state.cursor import Cursor
+from tui.state.trace import Trace
+from tui.state.views import HEAD_AXES
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Where the second picture is, as it differs from the cursor; None: it does not. ``of``: in another trace."""
+
+    of: Trace | None = None
+    head: int | None = None
+    block: int | None = None
+    at: int | None = None
+
+    def cursor(self, trace: Trace, cursor: Cursor) -> tuple[Trace, Cursor] | None:
+        """The place beside the cursor's, and the trace that it is in; None where there is none."""
+        there = self.of or trace
+        step = trace.steps[cursor.step]
+        site = step.site
+        if self.block is not None and step.block is not None:
+            alike = (one.site for one in there.steps if one.block == self.block and one.inner == step.inner)
+            site = next(alike, "")
+        found = there.by_site.get(site)
+        if found is None:
+            return None
+        at = cursor.at if self.at is None else self.at
+        if self.of is not None:
+            at = there.usual_at if len(there.passes) == 1 or at is None else min(at, len(there.passes) - 1)
+        elif self.at is not None and self.at >= len(there.passes):
+            return None
+        head = cursor.head if self.head is None else self.head
+        return there, replace(cursor, step=found.index, head=head, at=at)
+
+    def words(self, trace: Trace, cursor: Cursor) -> str:
+        """How it differs from the cursor, in few words."""
+        parts = [f"layer {self.block}"] if self.block is not None else []
+        parts += [f"head {self.head}"] if self.head is not None else []
+        parts += [f"pass @{self.at}"] if self.at is not None else []
+        if self.of is not None:
+            differs = self.of.model if self.of.model != trace.model else self.of.prompt
+            parts.append(differs if differs != trace.prompt else "the other trace")
+        return " · ".join(parts)
+
+    def flipped(self, trace: Trace, cursor: Cursor) -> tuple[Beside, Cursor] | None:
+        """The two sides changed: what was the cursor's is beside. None where the sides are two traces."""
+        place = self.cursor(trace, cursor)
+        if self.of is not None or place is None:
+            return None
+        other = Beside(
+            head=None if self.head is None else cursor.head,
+            block=None if self.block is None else trace.steps[cursor.step].block,
+            at=None if self.at is None else cursor.at,
+        )
+        return other, place[1]
+
+
+def usual(trace: Trace, cursor: Cursor) -> Beside | None:
+    """What is shown beside if nothing was chosen: the next head, else the next layer; None where there is neither."""
+    step = trace.steps[cursor.step]
+    if any(axis in step.axes for axis in HEAD_AXES[:2]):
+        heads = int(trace.config.get("n_heads") or 1)
+        if heads > 1:
+            return Beside(head=(cursor.head + 1) % heads)
+    layers = trace.blocks_with(step.inner) if step.block is not None else ()
+    if len(layers) > 1:
+        return Beside(block=layers[(layers.index(step.block) + 1) % len(layers)])
+    return None
