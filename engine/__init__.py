@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from engine.analysis.drift import drift as drift
     from engine.analysis.kvcache import cache_report as cache_report
+    from engine.analysis.lens import lens as lens
+    from engine.analysis.looks import look as look
+    from engine.analysis.neighbours import neighbours as neighbours
     from engine.analysis.pages import pages as pages
     from engine.analysis.quantised import quantised as quantised
     from engine.architecture import build_program as build_program
@@ -59,7 +62,10 @@ _HOME = {
     "drift": "analysis.drift",
     "extend": "decoding",
     "generate": "generating",
+    "lens": "analysis.lens",
     "load_model": "model",
+    "look": "analysis.looks",
+    "neighbours": "analysis.neighbours",
     "open_trace": "opening",
     "pages": "analysis.pages",
     "plan_trace": "recording",

@@ -143,8 +143,8 @@ class _Builder:
         terms = [x, *self.positions()]
         first = "blocks.0.resid_pre"
         if not c.embed_norm:
-            return self.step(first, STREAM, Add() if len(terms) > 1 else Carry(), *terms)
-        x = self.step("embed_sum", STREAM, Add(), *terms) if len(terms) > 1 else x
+            return self.step(first, STREAM, Add("embedding") if len(terms) > 1 else Carry(), *terms)
+        x = self.step("embed_sum", STREAM, Add("embedding"), *terms) if len(terms) > 1 else x
         return self.step(first, STREAM, Carry(), self.norm("embed_ln", x))
 
     def positions(self) -> list[str]:
@@ -344,7 +344,8 @@ class _Builder:
             read = self.before(layer, "ln1", x)
             attn_out = self.added(layer, "attn", "ln1", read)
             read = read if c.parallel == "one norm" else self.before(layer, "ln2", x)
-            return self.step(f"{block}.resid_post", STREAM, Add(), x, attn_out, self.added(layer, "mlp", "ln2", read))
+            mlp_out = self.added(layer, "mlp", "ln2", read)
+            return self.step(f"{block}.resid_post", STREAM, Add("both"), x, attn_out, mlp_out)
         attn_out = self.added(layer, "attn", "ln1", self.before(layer, "ln1", x))
         x = self.step(f"{block}.resid_mid", STREAM, Add(), x, attn_out)
         x = self.norm(f"{block}.ln1", x) if c.norm_place == "post" else x

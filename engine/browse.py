@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from engine import tracefile
-from engine.analysis import kvcache
+from engine import tracefile, windows
+from engine.analysis import kvcache, looks, planes
 from engine.analysis.drift import drift
 from engine.analysis.pages import pages
 from engine.analysis.quantised import quantised
@@ -20,36 +20,45 @@ from engine.chat import messages_of
 from engine.checkpoints.lookup import find
 from engine.checks import Check
 from engine.continuing import Branches, sampling_of
-from engine.dtypes import dtype_name
 from engine.errors import AddressError, LayerstepError, PromptError
 from engine.jsontext import Json
 from engine.model import Model, load_model
 from engine.opening import open_trace
-from engine.ops.base import Shape, times
-from engine.program import Step
 from engine.recording import trace
 from engine.runtime import Watch
 from engine.samples import sample_folders
 from engine.sampling import Sampling
-from engine.sites import ENCODER, Address, Site, Span
-from engine.statistics import Statistics
-from engine.text import Token, display
-from engine.told import fields
+from engine.sites import Address
+from engine.summary import dtype_of, numbers, summary
+from engine.text import display
 from engine.traces import Trace
+from engine.windows import Difference, Plane
 
 RECORDING = ("keep", "kernel", "max_memory", "target")
 """Parameters of a request that are handed to ``trace`` as they are."""
-MAX_CELLS = 4 * 1024 * 1024
-"""The largest window that is handed over, and the block in which statistics are taken."""
+
+
+class Slot:
+    """A trace that is open, with its branches, and the model that was loaded last for it."""
+
+    def __init__(self) -> None:
+        self.loaded: tuple[tuple[str, str, str], Model] | None = None
+        self.branches: Branches | None = None
+
+    @property
+    def model(self) -> Model | None:
+        """The model that the open trace was recorded with; None of a file that was opened without one."""
+        if self.loaded is None or self.branches is None or self.loaded[1].weights is not self.branches.trace.weights:
+            return None
+        return self.loaded[1]
 
 
 class Session:
-    """One open trace, and the model that was loaded last."""
+    """One open trace, and beside it another one to look at; what is not said to be of the other is of the main one."""
 
     def __init__(self) -> None:
-        self._loaded: tuple[tuple[str, str, str], Model] | None = None
-        self._branches: Branches | None = None
-        self._statistics: dict[str, Json] = {}
+        self.slots = {"main": Slot(), "other": Slot()}
+        self._statistics: dict[object, Json] = {}
 
     def about(self) -> Json:
         return {"torch": torch.__version__, "device": "cuda" if torch.cuda.is_available() else "cpu",
@@ -61,39 +70,64 @@ class Session:
 
     @property
     def branches(self) -> Branches:
-        if self._branches is None:
-            raise LayerstepError("no trace is open yet")
-        return self._branches
+        return self._opened("main")
 
     @property
     def model(self) -> Model:
         """The model of the open trace. Raises LayerstepError for a file that was opened without one."""
-        weights = self.trace.weights
-        if self._loaded is None or self._loaded[1].weights is not weights:
+        if self.trace.weights is None or (model := self.slots["main"].model) is None:
             raise LayerstepError(
                 "this trace was opened without its model, so nothing more can run; open it with --model"
             )
-        return self._loaded[1]
+        return model
+
+    def trace_of(self, params: Mapping[str, Any]) -> Trace:
+        """The trace that a request is about. Raises LayerstepError where there is none."""
+        return self._opened(_which(params)).trace
+
+    def _opened(self, which: str) -> Branches:
+        branches = self.slots[which].branches
+        if branches is None:
+            raise LayerstepError(
+                "no trace is open yet" if which == "main" else "no other trace is open beside this one"
+            )
+        return branches
 
     def open(self, params: Mapping[str, Any], watch: Watch) -> Json:
         """Record a prompt, or open a trace file; the summary of it. What was open stays where this fails."""
-        if params.get("file") is not None:
-            opened = open_trace(params["file"], self._model_of_file(params, watch))
-        else:
-            prompt = params.get("prompt")
-            if prompt is None:
-                raise PromptError("there is no prompt; type one")
-            model = self._model(params, watch)
-            options = {key: params[key] for key in RECORDING if params.get(key) is not None}
-            chat = bool(params.get("chat"))
-            opened = trace(model, messages_of(prompt) if chat else prompt, watch=watch, chat=chat, **options)
-        self.show(opened)
-        report = [] if params.get("file") is not None or self._loaded is None else list(self._loaded[1].report)
+        which = _which(params)
+        slot = self.slots[which]
+        before = slot.loaded if slot.model else None
+        try:
+            opened = self._open(params, watch)
+        except BaseException:
+            slot.loaded = before or slot.loaded
+            raise
+        self.show(opened, which)
+        report = [] if params.get("file") is not None or slot.loaded is None else list(slot.loaded[1].report)
         return summary(opened) | {"report": report}
 
-    def show(self, trace: Trace) -> None:
-        """Take a trace as the open one, with no other branch."""
-        self._branches, self._statistics = Branches(trace), {}
+    def _open(self, params: Mapping[str, Any], watch: Watch) -> Trace:
+        if params.get("file") is not None:
+            return open_trace(params["file"], self._model_of_file(params, watch))
+        prompt = params.get("prompt")
+        if prompt is None:
+            raise PromptError("there is no prompt; type one")
+        model = self._model(params, watch)
+        options = {key: params[key] for key in RECORDING if params.get(key) is not None}
+        chat = bool(params.get("chat"))
+        return trace(model, messages_of(prompt) if chat else prompt, watch=watch, chat=chat, **options)
+
+    def show(self, trace: Trace, which: str = "main") -> None:
+        """Take a trace as the open one, with no other branch; ``which`` says if it is the one beside."""
+        self.slots[which].branches = Branches(trace)
+        self._statistics = {}
+
+    def close_other(self) -> Json:
+        """Let go of the trace beside, and of its model."""
+        self.slots["other"] = Slot()
+        self._statistics = {}
+        return {}
 
     def _model_of_file(self, params: Mapping[str, Any], watch: Watch) -> Model | None:
         """The model to open a trace file with, on the device and in the dtype that such a file asks for."""
@@ -103,58 +137,71 @@ class Session:
         return self._model({**params, "device": "cpu", "dtype": str(header["dtype"])}, watch)
 
     def _model(self, params: Mapping[str, Any], watch: Watch) -> Model:
+        """The model that a request names; one that is loaded for either trace is not loaded again."""
         key = (str(params.get("model") or "modern"), params.get("device") or "auto", params.get("dtype") or "auto")
         allow = bool(params.get("allow_pickle"))
-        if self._loaded is None or self._loaded[0] != key:
-            watch(0, 1, f"loading {display(key[0])}")
-            self._loaded = None  # the one before need not be in memory beside it
-            self._loaded = key, load_model(key[0], device=key[1], dtype=key[2], allow_pickle=allow, watch=watch)
-        return self._loaded[1]
+        slot = self.slots[_which(params)]
+        for held in (slot, *self.slots.values()):
+            if held.loaded is not None and held.loaded[0] == key:
+                slot.loaded = held.loaded
+                return held.loaded[1]
+        watch(0, 1, f"loading {display(key[0])}")
+        slot.loaded = None  # the one before need not be in memory beside it
+        slot.loaded = key, load_model(key[0], device=key[1], dtype=key[2], allow_pickle=allow, watch=watch)
+        return slot.loaded[1]
 
-    def window(self, address: str) -> tuple[Json, memoryview]:
-        """A part of a site as float32, with the statistics of the whole plane that it lies in."""
-        trace, place = self.trace, Address.parse(address)
-        site = trace.program.site(place.site)
-        shape = trace.shape(site.name, place.at)
-        index = place.resolve(site.axes, shape)
-        axes = tuple(axis for axis in site.axes if not isinstance(index.get(axis), int))
-        whole = tuple(size for axis, size in zip(site.axes, shape, strict=True) if axis in axes)
-        cells = math.prod(_length(index.get(axis), size) for axis, size in zip(axes, whole, strict=True))
-        if cells > MAX_CELLS:
-            raise AddressError(f"{place} is {cells:,} cells; ask for at most {MAX_CELLS:,} at a time")
-        tensor = trace[place].to("cpu", torch.float32).contiguous()
-        result = {
-            "address": str(place),
-            "axes": list(axes),
+    def plane(self, params: Mapping[str, Any]) -> Plane | Difference:
+        """What a request for a window names: an ``address``, an axis to reduce (``over``), another plane (``minus``,
+        with an ``address``, a ``trace``, and an ``over`` of its own where it is another) to take away."""
+        over, minus = params.get("over"), params.get("minus")
+        if not minus:
+            return windows.find(self.trace_of(params), params["address"], over)
+        other = {"trace": _which(params), "over": over, **minus}
+        taken = Plane.find(self.trace_of(other), other["address"], other["over"])
+        return windows.find(self.trace_of(params), params["address"], over, taken)
+
+    def window(
+        self, address: str, params: Mapping[str, Any] | None = None, watch: Watch | None = None
+    ) -> tuple[Json, memoryview]:
+        """A part of a site as float32, with the statistics of the whole plane that it lies in.
+
+        ``params`` may reduce an axis and take another window away, as `plane` says; of a difference ``common`` are the
+        sizes of all of it.
+        """
+        plane = self.plane({**(params or {}), "address": address})
+        cells = math.prod(windows.shape_of(plane.asked))
+        if cells > planes.MAX_CELLS:
+            raise AddressError(f"{address} is {cells:,} cells; ask for at most {planes.MAX_CELLS:,} at a time")
+        mine = plane.first if isinstance(plane, Difference) else plane
+        plain, at = plane is mine and mine.over is None, mine.address.at
+        tensor = windows.values(plane, watch)
+        result: Json = {
+            "address": str(Address.parse(address)),
+            "axes": list(plane.axes),
             "shape": list(tensor.shape),
-            "full_shape": list(whole),
-            "dtype": _dtype_of(trace, site),
-            "stats": self._plane(place, site, index, axes, whole),
-            "numbers": numbers(trace, site, place.at),
+            "full_shape": list(windows.shape_of(mine.whole)),
+            "dtype": dtype_of(mine.trace, mine.site) if plain else "float32",
+            "stats": self._stats(plane, watch),
+            "numbers": numbers(mine.trace, mine.site, at),
         }
-        if place.at is not None:
-            result["origin"] = self._origin(site, place.at, index, axes)
+        if isinstance(plane, Difference):
+            result["common"] = list(windows.shape_of(plane.whole))
+        if at is not None:
+            result["origin"] = _origin(mine, plane.asked, at)
         return result, memoryview(tensor.numpy().tobytes())
 
-    def _plane(
-        self, place: Address, site: Site, index: Mapping[str, int | Span], axes: tuple[str, ...], whole: tuple[int, ...]
-    ) -> Json:
-        fixed = tuple((axis, i) for axis, i in index.items() if isinstance(i, int))
-        plane = Address(site.name, fixed, place.at)
-        key = str(plane)
-        if key not in self._statistics:
-            step = self.trace.program.step(site.name)
-            told = Statistics.of(blocks(self.trace, plane, axes, whole))
-            self._statistics[key] = _told(told, masks=step is not None and step.op.hides)
-        return self._statistics[key]
+    def _stats(self, plane: Plane | Difference, watch: Watch | None) -> Json:
+        if plane.key not in self._statistics:
+            self._statistics[plane.key] = windows.statistics(plane, watch)
+        return self._statistics[plane.key]
 
-    def _origin(self, site: Site, at: int, index: Mapping[str, int | Span], axes: tuple[str, ...]) -> Json:
-        """Where in the text the first row along each axis of positions stands."""
-        start = self.trace.passes[at].start
-        first = {"pos": start, "query": start, "key": self.trace.first_key(site.name, at)}
-        first["kv_pos"] = first["key"]
-        offset = {axis: i.start or 0 for axis, i in index.items() if isinstance(i, Span)}
-        return {axis: first[axis] + offset.get(axis, 0) for axis in axes if axis in first}
+    def look(self, params: Mapping[str, Any], watch: Watch | None = None) -> tuple[Json, bytes | memoryview]:
+        """A picture that is derived from the trace (`engine.analysis.looks`), and its numbers where it has many."""
+        more = {key: params[key] for key in ("k", "bins") if params.get(key) is not None}
+        if (size := params.get("size")) is not None:
+            more["size"] = tuple(size)
+        told, tensor = looks.look(self.trace_of(params), params["name"], params["address"], watch=watch, **more)
+        return told, b"" if tensor is None else memoryview(tensor.numpy().tobytes())
 
     def top(self, address: str, k: int, params: Mapping[str, Any] | None = None) -> Json:
         """The candidates after a position: ``logits[b=0,p=10]``; after the last one of all, or of the pass named.
@@ -162,43 +209,39 @@ class Session:
         Of an encoder they are those for the position itself. Where ``params`` say how a token is chosen, each has
         ``scores_prob`` too: its probability after penalty, temperature and filters, None where it is excluded.
         """
-        place = Address.parse(address)
-        self.trace.refuse_without_head()
-        shape = self.trace.shape("logits", place.at)
+        place, trace = Address.parse(address), self.trace_of(params or {})
+        trace.refuse_without_head()
+        shape = trace.shape("logits", place.at)
         index = place.resolve(("batch", "pos", "d_vocab"), shape)
         row, pos = index.get("batch", 0), index.get("pos", shape[1] - 1)
         if not isinstance(row, int) or not isinstance(pos, int):
             raise AddressError(f"{place}: candidates are those of one position; write e.g. logits[b=0,p=3]")
         if place.at:
-            pos += self.trace.passes[place.at].start
-        rows = self.trace.top(max(1, min(k, 1000)), pos=pos, row=row)
+            pos += trace.passes[place.at].start
+        rows = trace.top(max(1, min(k, 1000)), pos=pos, row=row)
         sampling = sampling_of(params or {})
-        after = self._scored(sampling, row, pos) if sampling != Sampling() and rows else None
+        after = _scored(trace, sampling, row, pos) if sampling != Sampling() and rows else None
         return {
             "rows": [
                 {"id": c.id, "label": c.label, "prob": c.prob, "logit": c.logit}
                 | ({} if after is None else {"scores_prob": float(after[c.id]) or None})
                 for c in rows
             ],
-            "numbers": numbers(self.trace, self.trace.program.site(place.site), place.at),
-            "nonfinite": 0 if rows else int((~torch.isfinite(self.trace[f"logits[b={row},p={pos}]"])).sum()),
+            "numbers": numbers(self.trace, trace.program.site(place.site), place.at),
+            "nonfinite": 0 if rows else int((~torch.isfinite(trace[f"logits[b={row},p={pos}]"])).sum()),
         }
 
-    def _scored(self, sampling: Sampling, row: int, pos: int) -> Float[Tensor, " d_vocab"]:
-        """The probabilities that the token after a position is drawn from."""
-        seen = [token.id for token in self.trace.tokens[row][: pos + 1]]
-        return sampling.scores(self.trace[f"logits[b={row},p={pos}]"], seen).softmax(-1).cpu()
-
-    def checks(self, site: str | None, watch: Watch, at: int | None = None) -> Json:
+    def checks(self, site: str | None, watch: Watch, at: int | None = None, which: str = "main") -> Json:
         """The invariants of one site's step, or of all steps, in one pass; of all passes the one in which each holds
         worst."""
-        program, passes = self.trace.program, len(self.trace.passes)
+        trace = self.trace_of({"trace": which})
+        program, passes = trace.program, len(trace.passes)
         if at is not None and not (isinstance(at, int) and 0 <= at < passes):
             raise AddressError(f"there is no pass {at!r}; there are 0…{passes - 1}")
         names = [step.site.name for step in program.steps] if site is None else [program.site(site).name]
         order = {name: i for i, name in enumerate(names)}
         worst: dict[tuple[str, str], Check] = {}
-        for check in self.trace.iter_checks(site, at):
+        for check in trace.iter_checks(site, at):
             watch(check.at * len(names) + order.get(check.site, 0), passes * len(names), check.site)
             known = worst.setdefault((check.site, check.name), check)
             if _badness(check) > _badness(known):
@@ -259,180 +302,23 @@ def _badness(check: Check) -> tuple[bool, float]:
     return not check.ok, check.figure / check.tolerance if check.tolerance else check.figure
 
 
-def summary(trace: Trace) -> Json:
-    """All that an app shows of a trace before it asks for a tensor."""
-    shapes = {site.name: trace.shape(site.name) for site in trace.program.sites}
-    return {
-        "model": trace.config.name,
-        "file": trace.source if trace.weights is None else None,
-        "prompt": trace.prompt,
-        "device": trace.device.type,
-        "dtype": dtype_name(trace.dtype),
-        "kernel": "+".join(trace.kernels),
-        "notices": list(trace.notices),
-        "config": trace.config.to_json(),
-        "facts": fields(trace.config),
-        "predicts": trace.config.predicts,
-        "tokens": [[_token(token) for token in row] for row in trace.tokens],
-        "source_tokens": [[_token(token) for token in row] for row in trace.source_tokens],
-        "target": _target(trace),
-        "masked": [trace.masked(row) for row in range(len(trace.tokens))],
-        "passes": [{"start": p.start, "length": p.length, "seconds": p.seconds} for p in trace.passes],
-        "origins": _origins(trace),
-        "steps": [_given(trace, site, shapes[site.name]) for site in _shown_inputs(trace)]
-        + [_step(trace, step, shapes) for step in trace.program.steps],
-    }
+def _which(params: Mapping[str, Any]) -> str:
+    """Which trace a request is about. Raises LayerstepError for a word that means none."""
+    which = params.get("trace") or "main"
+    if which not in ("main", "other"):
+        raise LayerstepError(f"there is no trace {display(str(which))[:40]!r}; there are main and other")
+    return str(which)
 
 
-def _origins(trace: Trace) -> list[Json]:
-    """The passes, each with the label of its first token."""
-    row = trace.tokens[0]
-    return [
-        {"start": p.start, "length": p.length, "seconds": p.seconds, "token": row[p.start].label} for p in trace.passes
-    ]
+def _scored(trace: Trace, sampling: Sampling, row: int, pos: int) -> Float[Tensor, " d_vocab"]:
+    """The probabilities that the token after a position is drawn from."""
+    seen = [token.id for token in trace.tokens[row][: pos + 1]]
+    return sampling.scores(trace[f"logits[b={row},p={pos}]"], seen).softmax(-1).cpu()
 
 
-def _target(trace: Trace) -> str:
-    """What an encoder-decoder's decoder was given after its start token; '' of any other model."""
-    given = trace.tokens[0] if trace.source_tokens else ()
-    return b"".join(token.bytes for token in given if token.origin != "tokenizer").decode("utf-8", "replace").strip()
-
-
-def _token(token: Token) -> Json:
-    return {
-        "id": token.id,
-        "label": token.label,
-        "hex": token.bytes.hex(),
-        "group": token.group,
-        "special": token.special,
-        "origin": token.origin,
-    }
-
-
-def _shown_inputs(trace: Trace) -> list[Site]:
-    """The inputs that people look at, what an encoder reads first."""
-    shown = [site for site in trace.program.inputs if "past" not in site.axes]
-    return sorted(shown, key=lambda site: site.name not in trace.program.once)
-
-
-INPUTS = {
-    "source_tokens": (
-        "Token ids of the source",
-        "The tokenizer cut the text that the encoder reads into pieces and gave each its number in the vocabulary.",
-    ),
-    "source_positions": (
-        "Positions in the source",
-        "Where each token of the source stands, counted from 0. Padding stands nowhere and has −1.",
-    ),
-    "tokens": ("Token ids", "The tokenizer cut the prompt into pieces and gave each its number in the vocabulary."),
-    "positions": ("Positions", "Where each token stands, counted from 0. Padding stands nowhere and has −1."),
-    "key_positions": (
-        "Positions of the keys",
-        "Where each key stands that may be attended to, earlier passes first.",
-    ),
-}
-
-
-def _given(trace: Trace, site: Site, shape: Shape) -> Json:
-    title, story = INPUTS[site.name]
-    return _row(trace, site, shape) | {
-        "part": "input", "on_path": True, "kept": True, "dtype": "int64", "title": title, "formula": "",
-        "latex": "", "numbers": times(*shape), "story": story, "reads": [], "params": [],
-    }  # fmt: skip
-
-
-def _step(trace: Trace, step: Step, shapes: Mapping[str, Shape]) -> Json:
-    site, text, shape = step.site, step.op.text, shapes[step.site.name]
-    return _row(trace, site, shape) | {
-        "part": _part(site.name),
-        "on_path": step.on_path,
-        "kept": trace.kept(site.name, len(trace.passes) - 1),
-        "dtype": _dtype_of(trace, site),
-        "title": text.title,
-        "formula": text.formula,
-        "latex": text.latex,
-        "numbers": _numbers(trace, step, shapes),
-        "story": text.story,
-        "reads": list(step.reads),
-        "params": list(step.params),
-    }
-
-
-def numbers(trace: Trace, site: Site, at: int | None) -> str:
-    """The formula's symbols with the sizes of one pass, or of all of them together."""
-    step = trace.program.step(site.name)
-    if step is None:
-        return times(*trace.shape(site.name, at))
-    return _numbers(trace, step, {name: trace.shape(name, at) for name in (site.name, *step.reads)})
-
-
-def _numbers(trace: Trace, step: Step, shapes: Mapping[str, Shape]) -> str:
-    params = [trace.program.params[param] for param in step.params]
-    return step.op.numbers([shapes[read] for read in step.reads], params, shapes[step.site.name])
-
-
-def _row(trace: Trace, site: Site, shape: Shape) -> Json:
-    in_encoder = site.name.startswith(ENCODER)
-    layers = trace.config.encoder_layers or 0
-    stack = "" if not layers else "encoder " if in_encoder else "decoder "
-    block = None if site.block is None else site.block + (0 if in_encoder else layers)
-    return {
-        "site": site.name,
-        "block": block,  # counted through, so that an encoder's and a decoder's are told apart
-        "block_name": "" if block is None else f"{stack}block {site.block}",
-        "label": site.name.rsplit(".", 1)[-1],
-        "axes": list(site.axes),
-        "window": site.window,
-        "shape": list(shape),
-    }
-
-
-def _part(name: str) -> str:
-    """Which part of the pass a site belongs to, by its name's middle."""
-    if "cross_attn" in name:
-        return "cross-attention"
-    if ".attn." in name or name.endswith("attn_out"):
-        return "attention"
-    if ".mlp." in name or name.endswith("mlp_out"):
-        return "mlp"
-    if name.endswith((".scale", ".normalized")):
-        return "norm"
-    if ".resid_" in name:
-        return "residual"
-    return "output" if name.startswith(("logits", "probs", "head.", "embed_out", "pooled", "sentence")) else "input"
-
-
-def _dtype_of(trace: Trace, site: Site) -> str:
-    step, given = trace.program.step(site.name), trace.passes[0].given.get(site.name)
-    return dtype_name(step.dtype(trace.dtype) if step else trace.dtype if given is None else given.dtype)
-
-
-def _length(index: int | Span | None, size: int) -> int:
-    if isinstance(index, Span):
-        return (index.stop or 0) - (index.start or 0)
-    return size
-
-
-def _told(stats: Statistics, *, masks: bool) -> Json:
-    """Statistics as an app gets them: −∞ is a masked cell where the step hides cells, else not finite like the rest."""
-    masked = stats.below if masks else 0
-    figures = dict.fromkeys(("min", "max", "mean", "std", "norm")) | stats.spread_to_json()
-    return figures | {"count": stats.finite, "nonfinite": stats.size - stats.finite - masked, "masked": masked}
-
-
-def blocks(trace: Trace, plane: Address, axes: tuple[str, ...], whole: tuple[int, ...]) -> Iterator[Tensor]:
-    """A plane in parts of at most MAX_CELLS, so that a large one is never whole in memory."""
-    inner = math.prod(whole[1:])
-    if not axes:
-        yield trace[plane]
-    elif inner > MAX_CELLS and len(axes) > 1:
-        for i in range(whole[0]):
-            yield from blocks(trace, _narrowed(plane, axes[0], i), axes[1:], whole[1:])
-    else:
-        step = max(1, MAX_CELLS // max(1, inner))
-        for start in range(0, whole[0], step):
-            yield trace[_narrowed(plane, axes[0], Span(start, min(whole[0], start + step)))]
-
-
-def _narrowed(plane: Address, axis: str, index: int | Span) -> Address:
-    return Address(plane.site, (*plane.index, (axis, index)), plane.at)
+def _origin(plane: Plane, asked: windows.Ranges, at: int) -> Json:
+    """Where in the text the first row along each axis of positions stands."""
+    start = plane.trace.passes[at].start
+    first = {"pos": start, "query": start, "key": plane.trace.first_key(plane.site.name, at)}
+    first["kv_pos"] = first["key"]
+    return {axis: first[axis] + offset for axis, (offset, _) in zip(plane.axes, asked, strict=True) if axis in first}

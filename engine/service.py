@@ -129,11 +129,15 @@ class Service:
             case "open":
                 return session.open(params, watch), b""
             case "window":
-                return session.window(params["address"])
+                return session.window(params["address"], params, watch)
+            case "look":
+                return session.look(params, watch)
             case "top":
                 return session.top(params["address"], int(params.get("k", 10)), params), b""
             case "checks":
-                return session.checks(params.get("site"), watch, params.get("at")), b""
+                return session.checks(params.get("site"), watch, params.get("at"), params.get("trace") or "main"), b""
+            case "close_other":
+                return session.close_other(), b""
             case "models":
                 return session.models(), b""
             case "save":

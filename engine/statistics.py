@@ -67,6 +67,17 @@ class Statistics:
     def norm(self) -> float:
         return math.sqrt(self.squares) if self.finite else math.nan
 
+    def told(self, *, masks: bool) -> dict[str, float | int | None]:
+        """As people are told: −∞ is a masked cell where a step hides cells, else not finite like the rest; None is a
+        figure of no finite number."""
+        masked = self.below if masks else 0
+        figures: dict[str, float | int | None] = dict.fromkeys(("min", "max", "mean", "std", "norm"))
+        return (
+            figures
+            | self.spread_to_json()
+            | {"count": self.finite, "nonfinite": self.size - self.finite - masked, "masked": masked}
+        )
+
     def spread_to_json(self) -> dict[str, float]:
         """The five figures of the finite numbers; empty where there are none."""
         if not self.finite:

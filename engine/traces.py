@@ -176,6 +176,10 @@ class Trace:
         p = self._pass(0 if name in self.program.once else at)
         return name in p.kept or name in p.given
 
+    def can_have(self, name: str, at: int) -> bool:
+        """Whether a tensor of a pass is there or can be derived, for which most need the weights."""
+        return self.weights is not None or name in self._derivable(at)
+
     def stitched(self, name: str) -> Tensor:
         """A site over all passes: joined along positions, or along query rows where keys grow from pass to pass."""
         return self._across(self.program.site(name).name, {})
@@ -203,7 +207,9 @@ class Trace:
         first, end = self.first_key(name, at), self.sizes(at)["key"]
         low, high = min(max(start, first), end), min(max(stop, first), end)
         part = self.part(name, at, {**window, "key": (low - first, high - first)})
-        return torch.nn.functional.pad(part, (low - start, stop - high), value=step.op.unseen)
+        before = min(max(0, low - start), stop - start)  # all of them where the pass has none of the keys asked for
+        after = (stop - start) - before - (high - low)
+        return torch.nn.functional.pad(part, (before, after), value=step.op.unseen)
 
     def _all_rows(self, name: str, window: Window) -> Tensor:
         """Keys or values of all positions, what no query sees any more included."""
@@ -396,7 +402,7 @@ class Trace:
         """The first tensor on the path, in order, that holds NaN or ±∞: (site, pass, count)."""
         for at in range(len(self.passes)):
             for name in self.program.path():
-                if (at and name in self.program.once) or (self.weights is None and name not in self._derivable(at)):
+                if (at and name in self.program.once) or not self.can_have(name, at):
                     continue
                 tensor = self.site(name, at)
                 if tensor.is_floating_point() and (count := int((~torch.isfinite(tensor)).sum())):

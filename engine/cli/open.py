@@ -6,7 +6,7 @@ import click
 
 from engine.cli.options import command as make_command
 from engine.cli.options import pickle_option
-from engine.cli.walk import check_address, check_file, open_app
+from engine.cli.walk import check_address, check_file, look_options, looks_of, open_app
 
 
 @make_command(name="open", help="Open the trace in FILE in the app.")
@@ -14,7 +14,16 @@ from engine.cli.walk import check_address, check_file, open_app
 @click.option("--model", metavar="M", help="The model it was recorded with, for what the file does not hold.")
 @click.option("--at", "address", metavar="ADDRESS", help="Where to start, e.g. blocks.2.attn.pattern[h=3,q=8].")
 @pickle_option
-def command(file: str, model: str | None, address: str | None, allow_pickle: bool) -> int:
+@look_options
+def command(
+    file: str,
+    model: str | None,
+    address: str | None,
+    allow_pickle: bool,
+    config: str | None,
+    no_mouse: bool,
+    light: bool,
+) -> int:
     check_address(address)
     check_file(file)
-    return open_app(None, model, address, file, allow_pickle=allow_pickle)
+    return open_app(None, model, address, file, allow_pickle=allow_pickle, **looks_of(config, no_mouse, light))

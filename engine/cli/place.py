@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from engine.dtypes import dtype_name
+from engine.runtime import Watch
 from engine.sites import SOURCE_AXES, Address, Span
 from engine.statistics import Statistics
 from engine.traces import Trace
+from engine.windows import Difference, Plane, values
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +38,8 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A tensor of a trace, or a part of one. ``fixed`` are the indices that the address chose."""
+    """A tensor of a trace, or a part of one. ``fixed`` are the indices that the address chose, ``title`` is what it is
+    called where its address does not say all."""
 
     trace: Trace
     address: Address
@@ -44,6 +47,22 @@ class Place:
     axes: tuple[Axis, ...]
     fixed: Mapping[str, int]
     row: int = 0
+    title: str = ""
+
+    @classmethod
+    def of(cls, plane: Plane | Difference, watch: Watch | None = None) -> Place:
+        """What is asked of a plane: as it is, or as float32 where an axis is reduced or another plane taken away."""
+        mine = plane.first if isinstance(plane, Difference) else plane
+        plain = plane is mine and mine.over is None
+        tensor = mine.part(mine.asked) if plain else values(plane, watch)
+        offset = 0 if mine.address.at is None else mine.trace.passes[mine.address.at].start
+        axes = tuple(
+            Axis(axis, stop - start, start, start + (offset if axis in PASS_AXES else 0))
+            for axis, (start, stop) in zip(plane.axes, plane.asked, strict=True)
+        )
+        fixed = {axis: i for axis, i in mine.address.index if isinstance(i, int)}
+        place = cls(mine.trace, mine.place, tensor, axes, fixed, fixed.get("batch", 0), plane.title)
+        return place.along(0) if axes and axes[0].name == "batch" and axes[0].size == 1 else place
 
     @classmethod
     def find(cls, trace: Trace, text: str) -> Place:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from engine.cli.interrupt import prompt_interrupts
 from engine.cli.options import run_options, source_command
-from engine.cli.source import open_source
+from engine.cli.progress import Progress
+from engine.cli.source import Held, open_other, open_source
 from engine.cli.streams import say, say_error, say_json
 from engine.errors import LayerstepError
 from engine.sites import Address
 
 if TYPE_CHECKING:
-    from engine.cli.place import Place
     from engine.traces import Trace
 
 MOST_VALUES = 4_000_000
@@ -26,9 +25,18 @@ MOST_VALUES = 4_000_000
 @source_command(
     "show",
     "Print what is at ADDRESS in a saved trace (FILE) or in a run of PROMPT: one tensor, a row, a cell. "
-    "Without --at: tokens, sites and candidates for the next token, or an encoder's for masked ones.",
+    "Without --at: tokens, sites and candidates for the next token, or an encoder's for masked ones.\n\n"
+    "--view prints what the app shows: heatmap, row, all-heads, arcs, text, heads, layers, mean, max, curves, ranked, "
+    "tokens, lens, norms, added, neighbours, neurons, rotation, chain or histogram. A site has those that fit it; "
+    "another name is answered with them. An axis that a view does not spread out and ADDRESS does not choose is at its "
+    "first index, of positions at the last.",
 )
 @click.option("--at", "address", metavar="ADDRESS", help="E.g. blocks.2.attn.pattern[h=3,q=8,k=2]@0.")
+@click.option("--view", metavar="NAME", help="A picture of ADDRESS as the app has it.")
+@click.option("--over", metavar="AXIS=HOW", help="Take an axis together: head=mean or head=max.")
+@click.option("--minus", metavar="ADDRESS", help="Print the difference to another place, over the part both have.")
+@click.option("--other", metavar="PROMPT|FILE", help="Where --minus is: another trace; the same ADDRESS unless given.")
+@click.option("--other-model", metavar="M", help="The other trace's model; of the same PROMPT unless --other is given.")
 @click.option("--full", is_flag=True, help="Print every row and column.")
 @click.option("--checks", is_flag=True, help="Print the invariants and their figures; exit 1 if one does not hold.")
 @run_options
@@ -37,30 +45,55 @@ def command(
     /,
     source: str | None,
     address: str | None,
+    view: str | None,
+    over: str | None,
+    minus: str | None,
+    other: str | None,
+    other_model: str | None,
     full: bool,
     checks: bool,
     as_json: bool,
     **options: Any,
 ) -> int:
-    if address is not None:
-        Address.parse(address)  # before anything is loaded
-    trace = open_source(context, source, options)
+    pictures = {"--view": view, "--over": over, "--minus": minus, "--other": other, "--other-model": other_model}
+    named = [name for name, value in pictures.items() if value is not None]
+    if address is None and named:
+        raise click.UsageError(f"{named[0]} is about a place; name it with --at")
+    for where in (address, minus):
+        if where is not None:
+            Address.parse(where)  # before anything is loaded
+    models: Held = {}
+    trace = open_source(context, source, options, models)
+    beside = None if other is None and other_model is None else open_other(other, source, other_model, options, models)
     with prompt_interrupts():
-        if address is not None:
-            from engine.cli.place import Place
-
-            if Address.parse(address).site in ("logits", "probs"):
-                trace.refuse_without_head()
-            if as_json and not full:
-                refuse_if_huge(trace, Address.parse(address))
-            place = Place.find(trace, address)
-            data = place.to_json() if as_json else {}
-            lines = [] if as_json else place_lines(place, full)
-        else:
+        data: dict[str, Any] = {}
+        lines: list[str] = []
+        if address is None:
             from engine.cli import overview
 
             data = overview.to_json(trace) if as_json else {}
             lines = [] if as_json or checks else list(overview.lines(trace))
+        else:
+            if Address.parse(address).site in ("logits", "probs"):
+                trace.refuse_without_head()
+            if named:
+                from engine.cli.views import Wish, over_of, shown
+
+                wish = Wish(trace, address, view, over_of(over), beside, minus)
+                with Progress() as progress:
+                    most = MOST_VALUES if as_json and not full else None
+                    picture = shown(wish, progress.watch, full=full, most=most)
+                data = picture.to_json() if as_json else {}
+                lines = [] if as_json else list(picture.lines())
+            else:
+                if as_json and not full:
+                    refuse_if_huge(trace, Address.parse(address))
+                from engine.cli.place import Place
+                from engine.cli.tables import place_lines
+
+                place = Place.find(trace, address)
+                data = place.to_json() if as_json else {}
+                lines = [] if as_json else place_lines(place, full)
         held = trace.checks(Address.parse(address).site if address else None) if checks else []
     if as_json:
         say_json(data | ({"checks": [check.to_json() for check in held]} if checks else {}))
@@ -82,36 +115,3 @@ def refuse_if_huge(trace: Trace, address: Address) -> None:
     values = math.prod(sizes.values())
     if values > MOST_VALUES:
         raise LayerstepError(f"{address} has {values:,} values; name a part of it, or print all of them with --full")
-
-
-def place_lines(place: Place, full: bool) -> list[str]:
-    """An address with its op, its statistics and its numbers."""
-    from engine.cli.tables import tensor_lines
-
-    step = place.trace.program.step(place.address.site)
-    if not place.axes:
-        where = [f"{axis} {i} {place.fixed_label(axis)}".strip() for axis, i in place.fixed.items() if axis != "batch"]
-        lines = [*tensor_lines(place, 0, full), " · ".join([*where, place.dtype])]
-    else:
-        shape = " × ".join(f"{axis.name} {axis.size}" for axis in place.axes)
-        width = max(20, shutil.get_terminal_size().columns)
-        lines = [
-            f"{place.address} · {shape} · {place.dtype}",
-            _stats(place.stats(), step is not None and step.op.hides),
-            "",
-        ]
-        lines += [*tensor_lines(place, width, full), ""]
-    if step is not None:
-        lines.append(f"{step.op.text.title}: {step.op.text.formula}")
-    return lines
-
-
-def _stats(stats: dict[str, Any], masks: bool) -> str:
-    parts = [f"{key} {stats[key]:.4g}" for key in ("min", "max", "mean", "std", "norm") if key in stats]
-    bad = {key: stats[key] for key in ("nan", "+inf", "-inf") if stats[key]}
-    if masks and (hidden := bad.pop("-inf", 0)):
-        parts.append(f"{hidden} of {stats['size']} masked")
-    if bad:
-        kinds = ", ".join(f"{count} {key}" for key, count in bad.items())
-        parts.append(f"NOT FINITE {sum(bad.values())} of {stats['size']} ({kinds})")
-    return " · ".join(parts)

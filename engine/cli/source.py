@@ -16,9 +16,12 @@ from engine.cli.progress import Progress
 from engine.cli.streams import say_notices
 
 if TYPE_CHECKING:
+    from engine.model import Model
     from engine.traces import Trace
 
 SUFFIX = ".safetensors"
+Held = dict[str, "Model"]
+"""Models that a command has loaded, by the name they were asked for by."""
 
 
 def is_file(source: str) -> bool:
@@ -26,21 +29,41 @@ def is_file(source: str) -> bool:
     return os.path.isfile(source) or source.endswith(SUFFIX)
 
 
-def open_source(context: click.Context, source: str | None, options: dict[str, Any]) -> Trace:
+def open_source(context: click.Context, source: str | None, options: dict[str, Any], held: Held | None = None) -> Trace:
     """The trace in a file, or of a prompt (None and - are stdin); what the user should know is said on stderr."""
     if source is None or source == "-" or not is_file(source):
-        return record(source, **options)
+        return record(source, **options, held=held)
     refuse_for_file(context, ONLY_FOR_PROMPTS)
+    return open_file(source, options["model"], options["allow_pickle"])
+
+
+def open_file(source: str, model: str | None, allow_pickle: bool) -> Trace:
+    """The trace in a file; what the user should know is said on stderr."""
     load_torch()
     from engine import open_trace
     from engine.checkpoints.lookup import find
 
-    if options["model"] is not None:
+    if model is not None:
         with Progress() as progress:
-            find(options["model"], progress.loading, options["allow_pickle"])  # downloads it, if it has to be
-    trace = open_trace(Path(source), options["model"], allow_pickle=options["allow_pickle"])
+            find(model, progress.loading, allow_pickle)  # downloads it, if it has to be
+    trace = open_trace(Path(source), model, allow_pickle=allow_pickle)
     say_notices(*trace.notices)
     return trace
+
+
+def open_other(source: str | None, main: str | None, model: str | None, options: dict[str, Any], held: Held) -> Trace:
+    """The trace beside the ``main`` one: another prompt or file, or the same prompt, in another model or the same, run
+    as the main one is."""
+    piped = main is None or main == "-"
+    if piped and source in (None, "-"):
+        raise click.UsageError(
+            "stdin is one PROMPT; write it as an argument, or give the other trace its own with --other"
+        )
+    source = main if source is None else source
+    assert source is not None
+    if is_file(source):
+        return open_file(source, model, options["allow_pickle"])
+    return record(source, **{**options, "model": model or options["model"]}, held=held)
 
 
 def refuse_for_file(context: click.Context, names: Iterable[str]) -> None:
@@ -64,17 +87,20 @@ def record(
     chat: bool,
     target: str | None,
     allow_pickle: bool,
+    held: Held | None = None,
 ) -> Trace:
-    """Load the model and run the prompt, with progress; what the user should know is said on stderr."""
+    """Load the model, unless it is ``held``, and run the prompt, with progress; what the user should know is said on
+    stderr."""
     wanted = keep_of(keep)
     given, written, notices = as_given(prompt, ids=ids, chat=chat, target=target)
     with Progress() as progress, prompt_interrupts():
         load_torch()
         from engine import load_model, trace
 
-        loaded = load_model(
-            model or DEFAULT_MODEL, device=device, dtype=dtype, allow_pickle=allow_pickle, watch=progress.loading
-        )
+        held, name = {} if held is None else held, model or DEFAULT_MODEL
+        if name not in held:
+            held[name] = load_model(name, device=device, dtype=dtype, allow_pickle=allow_pickle, watch=progress.loading)
+        loaded = held[name]
         result = trace(
             loaded,
             given,

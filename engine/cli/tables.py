@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -38,6 +39,40 @@ class Format:
             return f"{value:.3e}"
         text = f"{value:.{self.decimals}f}"
         return text if float(text) else f"{value:.0e}"
+
+
+def place_lines(place: Place, full: bool) -> list[str]:
+    """An address with its op, its statistics and its numbers."""
+    step = place.trace.program.step(place.address.site)
+    if not place.axes:
+        where = [f"{axis} {i} {place.fixed_label(axis)}".strip() for axis, i in place.fixed.items() if axis != "batch"]
+        lines = [*tensor_lines(place, 0, full), " · ".join([*where, place.dtype])]
+    else:
+        shape = " × ".join(f"{axis.name} {axis.size}" for axis in place.axes)
+        width = max(20, shutil.get_terminal_size().columns)
+        lines = [
+            f"{place.title or place.address} · {shape} · {place.dtype}",
+            stats_line(place),
+            "",
+        ]
+        lines += [*tensor_lines(place, width, full), ""]
+    if step is not None:
+        lines.append(f"{step.op.text.title}: {step.op.text.formula}")
+    return lines
+
+
+def stats_line(place: Place) -> str:
+    """How the numbers are spread, and how many are masked or not finite."""
+    step, stats = place.trace.program.step(place.address.site), place.stats()
+    masks = step is not None and step.op.hides
+    parts = [f"{key} {stats[key]:.4g}" for key in ("min", "max", "mean", "std", "norm") if key in stats]
+    bad = {key: stats[key] for key in ("nan", "+inf", "-inf") if stats[key]}
+    if masks and (hidden := bad.pop("-inf", 0)):
+        parts.append(f"{hidden} of {stats['size']} masked")
+    if bad:
+        kinds = ", ".join(f"{count} {key}" for key, count in bad.items())
+        parts.append(f"NOT FINITE {sum(bad.values())} of {stats['size']} ({kinds})")
+    return " · ".join(parts)
 
 
 def tensor_lines(place: Place, width: int, full: bool) -> Iterator[str]:

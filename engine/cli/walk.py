@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib import import_module
 
 import click
@@ -23,15 +24,36 @@ def open_app(
     chat: bool = False,
     target: str | None = None,
     allow_pickle: bool = False,
+    **looks: object,
 ) -> int:
-    """Start the app and wait for it; its exit code. Raises LayerstepError where it is not installed."""
+    """Start the app and wait for it; its exit code. ``looks``: what the app itself is told, see `look_options`.
+
+    Raises LayerstepError where it is not installed.
+    """
     try:
         run = import_module(APP).run
     except ModuleNotFoundError as error:
         raise LayerstepError(f"the app cannot start without {error.name}; install layerstep again") from None
-    return int(
-        run(prompt=prompt, model=model, address=address, file=file, chat=chat, target=target, allow_pickle=allow_pickle)
+    what = {"prompt": prompt, "model": model, "address": address, "file": file, "chat": chat, "target": target}
+    return int(run(**what, allow_pickle=allow_pickle, **looks))
+
+
+def look_options(function: Callable[..., int]) -> Callable[..., int]:
+    """What the app itself can be told, however it is opened."""
+    options = (
+        click.option("--config", metavar="FILE", help="A settings file in place of the usual one."),
+        click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal."),
+        click.option("--light", is_flag=True, help="The light theme."),
     )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def looks_of(config: str | None, no_mouse: bool, light: bool, last: bool = False) -> dict[str, object]:
+    """Of these options, those that were given, as the app takes them."""
+    given = {"config": config, "mouse": False if no_mouse else None, "light": light or None, "last": last or None}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 @make_command(name="layerstep", help="Open the app on PROMPT. Without one it opens on a sample prompt.")
@@ -41,13 +63,25 @@ def open_app(
 @chat_option
 @target_option
 @pickle_option
+@click.option("--last", is_flag=True, help="Where the app was left.")
+@look_options
 def command(
-    prompt: str | None, model: str | None, address: str | None, chat: bool, target: str | None, allow_pickle: bool
+    prompt: str | None,
+    model: str | None,
+    address: str | None,
+    chat: bool,
+    target: str | None,
+    allow_pickle: bool,
+    last: bool,
+    config: str | None,
+    no_mouse: bool,
+    light: bool,
 ) -> int:
     check_address(address)
     if prompt == "-":  # the app reads a pipe by itself
         prompt = None
-    return open_app(prompt, model, address, None, chat, target, allow_pickle)
+    looks = looks_of(config, no_mouse, light, last)
+    return open_app(prompt, model, address, None, chat, target, allow_pickle, **looks)
 
 
 def check_address(address: str | None) -> None:

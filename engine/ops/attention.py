@@ -156,8 +156,8 @@ class Scale(Op):
             "Scaled scores",
             "scaled = score / √d_head",
             r"\frac{Q K^\top}{\sqrt{d_{\mathrm{head}}}}",
-            "A dot product of d_head random numbers has a spread of about √d_head. Dividing by it keeps the scores "
-            "near 1, so that softmax stays soft and can learn.",
+            "A dot product of d_head random numbers has a spread of about √d_head (√d_k in the paper). Dividing by it "
+            "keeps the scores near 1, so that softmax stays soft and can learn.",
         )
 
     def run(

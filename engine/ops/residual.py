@@ -10,20 +10,37 @@ from typing import ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from engine.ops.base import Op, PassInfo, Shape, Text
+from engine.ops.base import Op, PassInfo, Shape, Text, times
 
 
 @dataclass(frozen=True, slots=True)
 class Add(Op):
-    """y = x + f, or + f + g in a block whose two sub-layers read the same stream. (He et al. 2015)"""
+    """y = x + f, or + f + g in a block whose two sub-layers read the same stream. (He et al. 2015)
 
-    TEXT: ClassVar[Text] = Text(
-        "Added to the residual stream",
-        "y = x + f(x)",
-        r"y = x + f(x)",
-        "The sub-layer does not replace the vector, it adds to it. So every layer reads and writes one running sum, "
-        "and what one layer wrote is still there for all later ones.",
-    )
+    ``of`` says what is added: a sub-layer, both of a parallel block, or what makes up a token's first vector.
+    """
+
+    of: Literal["sub-layer", "both", "embedding"] = "sub-layer"
+
+    @property
+    def text(self) -> Text:
+        if self.of == "embedding":
+            return Text(
+                "Embeddings added",
+                "x = Σ eᵢ",
+                r"x = \sum_i e_i",
+                "What a token is and what is known of its place become one vector by adding. With this vector the "
+                "residual stream begins: every layer reads it and adds to it.",
+            )
+        both = self.of == "both"
+        return Text(
+            "Added to the residual stream",
+            "y = x + attn_out + mlp_out" if both else "y = x + f(x)",
+            r"y = x + \mathrm{attn}(x) + \mathrm{mlp}(x)" if both else r"y = x + f(x)",
+            f"{'Both sub-layers do not replace' if both else 'The sub-layer does not replace'} the vector, "
+            f"{'they add' if both else 'it adds'} to it. So every layer reads and writes one running sum, "
+            "and what one layer wrote is still there for all later ones.",
+        )
 
     def run(
         self, info: PassInfo, x: Float[Tensor, "batch pos d_model"], *f: Float[Tensor, "batch pos d_model"]
@@ -35,6 +52,9 @@ class Add(Op):
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return (len(reads) - 1) * prod(out)
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        return f"{' + '.join(f'[{times(*read[1:])}]' for read in reads)} → [{times(*out[1:])}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +145,6 @@ class Carry(Op):
 
     def flops(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> int:
         return 0
+
+    def numbers(self, reads: Sequence[Shape], params: Sequence[Shape], out: Shape) -> str:
+        return f"[{times(*out[1:])}], as it was"

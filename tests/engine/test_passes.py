@@ -31,7 +31,8 @@ def in_passes(model, ids, cuts, keep="all"):
     [
         "blocks.1.attn.pattern[q=-1]", "blocks.1.attn.pattern[q=2:9,k=1:8]", "blocks.0.attn.masked[h=1,q=3:7]",
         "blocks.1.attn.z[p=4:6]", "logits[p=-1]", "blocks.0.attn.cache_k[k=2:5]", "blocks.0.attn.scores[q=5:5]",
-        "blocks.1.attn.past_k", "blocks.1.resid_post",
+        "blocks.1.attn.past_k", "blocks.1.resid_post", "blocks.1.attn.pattern[k=8:10]",
+        "blocks.0.attn.scores[q=2,k=7:9]",
     ],
 )  # fmt: skip
 def test_a_place_across_passes_is_that_place_of_the_whole(tiny, keep, address):

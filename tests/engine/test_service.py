@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from engine import Model, ModelConfig, build_program, extend, load_model, trace
-from engine.browse import Session, blocks, summary
+from engine.browse import Session, summary
 from engine.checks import Check
 from engine.errors import AddressError, LayerstepError
 from engine.service import Channel, Service, kind_of, line_of, receive
-from engine.sites import Address
+from engine.windows import Plane, blocks
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +217,7 @@ def test_statistics_count_what_is_not_finite(value: float) -> None:
 
 
 def test_a_window_larger_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setattr("engine.browse.MAX_CELLS", 10)
+    monkeypatch.setattr("engine.analysis.planes.MAX_CELLS", 10)
     session = Session()
     with pytest.raises(LayerstepError, match="no trace"):
         _ = session.trace
@@ -244,7 +244,7 @@ def answers(session: object, *requests: dict) -> list[dict]:
 
 def test_what_is_not_finite_is_null_and_what_cannot_be_said_an_error() -> None:
     class Fake:
-        def checks(self, site: str | None, watch: object, at: int | None) -> dict:
+        def checks(self, site: str | None, watch: object, at: int | None, which: str) -> dict:
             if site == "odd":
                 return {"rows": [object()]}
             return {"rows": [Check("c", "s", 0, float("nan"), float("inf")).to_json()]}
@@ -301,13 +301,13 @@ def test_no_plane_is_whole_in_memory(monkeypatch: pytest.MonkeyPatch, folder: Pa
     session = Session()
     session.show(trace(load_model(folder), list(range(9))))
     whole = session.trace["blocks.0.attn.pattern"]  # [1 head=4 query=9 key=9]
-    monkeypatch.setattr("engine.browse.MAX_CELLS", 20)
-    axes = ("batch", "head", "query", "key")
-    parts = list(blocks(session.trace, Address.parse("blocks.0.attn.pattern"), axes, tuple(whole.shape)))
+    monkeypatch.setattr("engine.analysis.planes.MAX_CELLS", 20)
+    plane = Plane.find(session.trace, "blocks.0.attn.pattern")
+    parts = list(blocks(plane))
     assert max(part.numel() for part in parts) <= 20
     torch.testing.assert_close(torch.cat([part.flatten() for part in parts]), whole.flatten())
-    monkeypatch.setattr("engine.browse.MAX_CELLS", 4)  # less than a row
-    parts = list(blocks(session.trace, Address.parse("blocks.0.attn.pattern"), axes, tuple(whole.shape)))
+    monkeypatch.setattr("engine.analysis.planes.MAX_CELLS", 4)  # less than a row
+    parts = list(blocks(plane))
     assert max(part.numel() for part in parts) <= 4
     torch.testing.assert_close(torch.cat([part.flatten() for part in parts]), whole.flatten())
 

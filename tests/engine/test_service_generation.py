@@ -37,7 +37,7 @@ def session() -> Session:
 def with_model(model: Model, ids: list[int]) -> Session:
     """A session that has opened ids in a model at hand."""
     session = Session()
-    session._loaded = (("tiny", "auto", "auto"), model)
+    session.slots["main"].loaded = (("tiny", "auto", "auto"), model)
     session.show(trace(model, ids))
     return session
 
@@ -64,7 +64,7 @@ def test_tokens_in_many_requests_are_those_in_one_and_those_of_generate(session,
         assert token == {"id": step.token.id, "label": step.token.label, "prob": step.prob}
         assert answer["generated"]["stopped"] == ""
     again = Session()
-    again._loaded = session._loaded
+    again.slots["main"].loaded = session.slots["main"].loaded
     again.open({"model": "modern", "prompt": PROMPT}, quiet)
     at_once = again.generate({"n": 7, **options}, quiet)
     assert ids_of(at_once) == [step.token.id for step in expected[:7]]
@@ -91,8 +91,7 @@ def test_the_answer_is_the_summary_of_the_longer_trace(session):
     before = session.trace.length
     told = session.generate({"n": 3}, quiet)
     assert [t["id"] for t in told["tokens"][0]] == [t.id for t in session.trace.tokens[0]]
-    assert [(p["start"], p["length"]) for p in told["origins"]] == [(0, before)] + [(before + i, 1) for i in range(3)]
-    assert [p["token"] for p in told["origins"][1:]] == [t.label for t in session.trace.tokens[0][before:]]
+    assert [(p["start"], p["length"]) for p in told["passes"]] == [(0, before)] + [(before + i, 1) for i in range(3)]
     assert told["prompt"] == session.trace.prompt == PROMPT + told["generated"]["text"]
 
 

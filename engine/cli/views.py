@@ -1,0 +1,236 @@
+"""The pictures of the app as text: which ones a site has, and what of it each one shows.
+
+Which there are follows from the site's axes and from what the engine derives of it (`engine.analysis.looks`), as in
+the app; a test holds both alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from engine import windows
+from engine.analysis import looks
+from engine.analysis.chain import stages_of
+from engine.cli import lookstext, viewtext
+from engine.cli.place import PASS_AXES, TOKEN_AXES, Place
+from engine.cli.tables import place_lines
+from engine.errors import AddressError
+from engine.jsontext import Json
+from engine.runtime import Watch
+from engine.sites import LETTERS, Address, Index, Site, Span
+from engine.summary import dtype_of
+from engine.text import display
+from engine.traces import Trace
+from engine.windows import Difference, Plane
+
+HEAD_AXES = ("head", "kv_head", "choice")
+GRIDS = ("lens", "norms", "added")
+THUMBS = ("heads", "layers")
+LISTS = ("neighbours", "neurons")
+REDUCED = ("mean", "max")
+DERIVED = (*GRIDS, *THUMBS, *LISTS, "rotation", "chain", "histogram")
+"""Views that the engine derives; the others are windows of the tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A picture by its name, and the axes that it spreads out; the others are fixed at one index each."""
+
+    name: str
+    spread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked for: an address in a trace, a view (None: as it is), an axis to reduce, a place to take away."""
+
+    trace: Trace
+    address: str
+    view: str | None = None
+    over: Mapping[str, str] = field(default_factory=dict)
+    other: Trace | None = None
+    minus: str | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether something is taken away."""
+        return self.minus is not None or self.other is not None
+
+    def plane(self) -> Plane | Difference:
+        """The window that is asked for, as it is."""
+        if not self.differs:
+            return windows.find(self.trace, self.address, self.over)
+        other = Plane.find(self.other or self.trace, self.minus or self.address, self.over)
+        return windows.find(self.trace, self.address, self.over, other)
+
+
+def views_of(trace: Trace, site: Site, at: int | None = None) -> tuple[View, ...]:
+    """The views that a site has, the app's first one first."""
+    derived = looks.looks_in(trace).get(site.name, ())
+    found = list(_windows(trace, site, at, derived))
+    found += [View(name) for name in derived if name in DERIVED]
+    if stages_of(trace.program, site.name):
+        found.append(View("chain"))
+    if not dtype_of(trace, site).startswith("int"):
+        found.append(View("histogram"))
+    return tuple(found)
+
+
+def _windows(trace: Trace, site: Site, at: int | None, derived: tuple[str, ...]) -> Iterator[View]:
+    sizes = dict(zip(site.axes, trace.shape(site.name, at), strict=True))
+    axes = [axis for axis in site.axes if axis != "batch"]
+    wide = [axis for axis in axes if sizes[axis] != 1 or axis in TOKEN_AXES]
+    tokens = [axis for axis in axes if axis in TOKEN_AXES]
+    square = tuple(axis for axis in axes if axis in ("query", "key", "src_query", "src_key"))
+    if len(square) == 2:
+        yield from (View("heatmap", square), View("row", square[1:]))
+        spread = {"arcs": square, "text": square[1:], "mean": square, "max": square}
+        yield from (View(name, spread[name]) for name in spread if name in derived)
+    elif axes and axes[-1] == "d_vocab":
+        yield from (View("ranked", ("d_vocab",)), View("row", ("d_vocab",)))
+        if tokens:
+            yield View("heatmap", (tokens[0], "d_vocab"))
+    elif dtype_of(trace, site).startswith("int") and tokens and len(wide) == 1:
+        yield View("tokens", (tokens[0],))
+    elif len(wide) <= 1:
+        yield View("row", tuple(wide or axes[-1:]))
+    else:
+        rows = next((axis for axis in wide[:-1] if axis in TOKEN_AXES), wide[-2])
+        yield from (View("heatmap", (rows, wide[-1])), View("row", (wide[-1],)))
+        heads = next((axis for axis in wide if axis in HEAD_AXES), None)
+        if heads and heads not in (rows, wide[-1]):
+            yield View("all heads", (heads, wide[-1]))
+        if "curves" in derived:
+            yield View("curves", (rows, wide[-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A picture, to be had as JSON or as lines of text."""
+
+    to_json: Callable[[], Json]
+    lines: Callable[[], Iterable[str]]
+
+
+def shown(wish: Wish, watch: Watch | None = None, *, full: bool = False, most: int | None = None) -> Shown:
+    """What is asked for. Raises AddressError for more than ``most`` numbers, and what ``watch`` raises."""
+    if wish.view is None:
+        place = _place(wish.plane(), most, watch)
+        return Shown(lambda: _json(place), lambda: place_lines(place, full))
+    view = find_view(wish, wish.view)
+    if view.name in DERIVED:
+        told, tensor = looks.look(wish.trace, view.name, _address_of_look(wish, view.name), watch=watch)
+        values = {} if tensor is None else {"values": tensor.tolist()}
+        data = {"view": view.name} | told | values
+        return Shown(lambda: data, lambda: lookstext.lines(wish.trace, told, tensor, full))
+    if view.name in REDUCED:
+        if wish.over:
+            raise AddressError(f"the view {view.name} takes the {view.name} over heads itself; leave --over out")
+        wish = replace(wish, over={"head": view.name})
+    place = _place(_spread(wish, view).plane(), most, watch)
+    return Shown(lambda: {"view": view.name} | _json(place), lambda: viewtext.lines(place, view.name, full))
+
+
+def find_view(wish: Wish, asked: str) -> View:
+    """The view of this name. Raises AddressError with those there are where the site has none."""
+    place = Address.parse(wish.address)
+    site = wish.trace.program.site(place.site)
+    there = views_of(wish.trace, site, place.at)
+    name = asked.replace("-", " ")
+    view = next((view for view in there if view.name == name), None)
+    if view is None:
+        names = ", ".join(view.name for view in there)
+        raise AddressError(f"{site.name} has no view {display(asked)[:40]!r}; it has {names}")
+    if name in DERIVED and (wish.differs or wish.over):
+        raise AddressError(f"the view {name} is derived from the trace, so nothing can be reduced or taken away in it")
+    return view
+
+
+def _place(plane: Plane | Difference, most: int | None, watch: Watch | None) -> Place:
+    size = math.prod(windows.shape_of(plane.asked))
+    if most is not None and size > most:
+        raise AddressError(f"{plane.title} has {size:,} values; name a part of it, or print all of them with --full")
+    return Place.of(plane, watch)
+
+
+def _json(place: Place) -> Json:
+    return place.to_json() | {"title": place.title}
+
+
+def _spread(wish: Wish, view: View) -> Wish:
+    """The same with every axis that the view does not spread out, and that is not reduced, fixed at one index: where
+    none is named at the last position, and at 0 else; in what is taken away as in the main place."""
+    address, chosen = _fixed(wish.trace, wish.address, view, wish.over, {})
+    if not wish.differs:
+        return replace(wish, address=address)
+    minus, _ = _fixed(wish.other or wish.trace, wish.minus or wish.address, view, wish.over, chosen)
+    return replace(wish, address=address, minus=minus)
+
+
+def _fixed(
+    trace: Trace, address: str, view: View, over: Mapping[str, str], usual: Mapping[str, int]
+) -> tuple[str, dict[str, int]]:
+    place = Address.parse(address)
+    site = trace.program.site(place.site)
+    shape = trace.shape(site.name, place.at)
+    index = place.resolve(site.axes, shape)
+    chosen: dict[str, Index] = {}
+    for axis, size in zip(site.axes, shape, strict=True):
+        i, letter, reduced = index.get(axis), LETTERS[axis], axis in over or LETTERS[axis] in over
+        if axis in view.spread:
+            if reduced:
+                raise AddressError(f"{place}: the view {view.name} is over {axis}, so that cannot be reduced as well")
+            if isinstance(i, int):
+                raise AddressError(f"{place}: the view {view.name} is over {axis}; leave {letter} out, or give a range")
+        elif isinstance(i, Span):
+            raise AddressError(f"{place}: the view {view.name} is of one {axis}; write one index, e.g. {letter}=0")
+        elif i is None and not reduced:
+            if not size:
+                raise AddressError(f"{place} has no {axis}, so there is nothing to see in the view {view.name}")
+            last = axis in PASS_AXES or axis in ("src", "src_query")
+            i = max(0, min(size - 1, usual.get(axis, size - 1 if last else 0)))
+        if i is not None:
+            chosen[axis] = i
+    found = str(Address(site.name, tuple(chosen.items()), place.at))
+    return found, {axis: i for axis, i in chosen.items() if isinstance(i, int)}
+
+
+def _address_of_look(wish: Wish, name: str) -> str:
+    """The address that a look is asked for at: only what it is of, with the index that is usual where none is named."""
+    if name == "histogram":
+        return wish.address
+    place = Address.parse(wish.address)
+    site = wish.trace.program.site(place.site)
+    shape = dict(zip(site.axes, wish.trace.shape(site.name, place.at), strict=True))
+    index = place.resolve(site.axes, tuple(shape.values()))
+    token = next((axis for axis in site.axes if axis in TOKEN_AXES), None)
+    if name in THUMBS:
+        wanted: tuple[str | None, ...] = ("batch",)
+    elif name in (*GRIDS, *LISTS):
+        wanted = ("batch", token)
+    else:
+        wanted = site.axes
+    if extra := next((axis for axis in index if axis not in wanted and axis != "choice"), None):
+        raise AddressError(f"{place}: the view {name} is of every {extra}; leave {LETTERS[extra]} out")
+    chosen: dict[str, Any] = {"choice": index["choice"]} if name in LISTS and "choice" in index else {}
+    for axis in (axis for axis in site.axes if axis in wanted):
+        i = index.get(axis)
+        if name in GRIDS and axis == token:
+            chosen[axis] = Span(i, i + 1) if isinstance(i, int) else i
+        else:
+            if isinstance(i, Span):
+                letter = LETTERS[axis]
+                raise AddressError(f"{place}: the view {name} is of one {axis}; write one index, e.g. {letter}=0")
+            chosen[axis] = i if i is not None else max(0, shape[axis] - 1) if axis in TOKEN_AXES else 0
+    return str(Address(site.name, tuple((a, i) for a, i in chosen.items() if i is not None), place.at))
+
+
+def over_of(text: str | None) -> dict[str, str]:
+    """head=mean as the engine takes it."""
+    if text is None:
+        return {}
+    axis, _, how = text.partition("=")
+    return {axis.strip(): how.strip()}
