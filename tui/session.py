@@ -107,7 +107,7 @@ class Session:
         height, width = rows[1] - rows[0], cols[1] - cols[0]
         place = self._place(plane, rows, cols)
         if view.look:
-            size = {"size": [height, width]} if view.kind == "thumbs" else {}
+            size: dict[str, Any] = {"size": [height, width]} if view.kind == "thumbs" else {}
             reply = await self.client.request("look", on_progress, name=view.look, **place, **size)
         else:
             minus = {"minus": self._place(plane.minus, rows, cols)} if plane.minus else {}
@@ -128,7 +128,7 @@ class Session:
         numbers = str(reply.result.get("numbers") or "")
         return Block(plane.key, rows[0], cols[0], height, width, values, stats, numbers, told)
 
-    def _place(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> dict[str, str]:
+    def _place(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> dict[str, Any]:
         """Where a window lies: its address, and in which of the two traces. Raises Stale where that is gone."""
         address = plane.address(rows, cols)
         if plane.trace is self.trace:
@@ -187,7 +187,7 @@ class Session:
         """
         key = _ranking_key(of, address, scoring)
         if key not in self._rankings:
-            which = {"trace": "other"} if of is self.other else {}
+            which: dict[str, Any] = {"trace": "other"} if of is self.other else {}
             try:
                 result = (await self.client.request("top", address=address, k=CANDIDATES, **which, **scoring)).result
             except EngineError as error:

@@ -1,17 +1,16 @@
 """The pictures of the app as text: which ones a site has, and what of it each one shows.
 
-Which there are follows from the site's axes and from what the engine derives of it (`engine.analysis.looks`), as in
-the app; a test holds both alike.
+Which there are is said in `engine.views`, for the app too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine import windows
+from engine import views, windows
 from engine.analysis import looks
 from engine.analysis.chain import stages_of
 from engine.cli import lookstext, viewtext
@@ -24,23 +23,11 @@ from engine.sites import LETTERS, Address, Index, Site, Span
 from engine.summary import dtype_of
 from engine.text import display
 from engine.traces import Trace
+from engine.views import View
 from engine.windows import Difference, Plane
 
-HEAD_AXES = ("head", "kv_head", "choice")
-GRIDS = ("lens", "norms", "added")
-THUMBS = ("heads", "layers")
-LISTS = ("neighbours", "neurons")
-REDUCED = ("mean", "max")
-DERIVED = (*GRIDS, *THUMBS, *LISTS, "rotation", "chain", "histogram")
-"""Views that the engine derives; the others are windows of the tensor."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A picture by its name, and the axes that it spreads out; the others are fixed at one index each."""
-
-    name: str
-    spread: tuple[str, ...] = ()
+CHAIN = View("chain", name="chain", look="chain")
+"""One cell from its score to its weight, which the app shows beside the picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,43 +55,11 @@ class Wish:
 
 
 def views_of(trace: Trace, site: Site, at: int | None = None) -> tuple[View, ...]:
-    """The views that a site has, the app's first one first."""
-    derived = looks.looks_in(trace).get(site.name, ())
-    found = list(_windows(trace, site, at, derived))
-    found += [View(name) for name in derived if name in DERIVED]
-    if stages_of(trace.program, site.name):
-        found.append(View("chain"))
-    if not dtype_of(trace, site).startswith("int"):
-        found.append(View("histogram"))
-    return tuple(found)
-
-
-def _windows(trace: Trace, site: Site, at: int | None, derived: tuple[str, ...]) -> Iterator[View]:
+    """The views that a site has, those of the app and how one cell came about."""
     sizes = dict(zip(site.axes, trace.shape(site.name, at), strict=True))
-    axes = [axis for axis in site.axes if axis != "batch"]
-    wide = [axis for axis in axes if sizes[axis] != 1 or axis in TOKEN_AXES]
-    tokens = [axis for axis in axes if axis in TOKEN_AXES]
-    square = tuple(axis for axis in axes if axis in ("query", "key", "src_query", "src_key"))
-    if len(square) == 2:
-        yield from (View("heatmap", square), View("row", square[1:]))
-        spread = {"arcs": square, "text": square[1:], "mean": square, "max": square}
-        yield from (View(name, spread[name]) for name in spread if name in derived)
-    elif axes and axes[-1] == "d_vocab":
-        yield from (View("ranked", ("d_vocab",)), View("row", ("d_vocab",)))
-        if tokens:
-            yield View("heatmap", (tokens[0], "d_vocab"))
-    elif dtype_of(trace, site).startswith("int") and tokens and len(wide) == 1:
-        yield View("tokens", (tokens[0],))
-    elif len(wide) <= 1:
-        yield View("row", tuple(wide or axes[-1:]))
-    else:
-        rows = next((axis for axis in wide[:-1] if axis in TOKEN_AXES), wide[-2])
-        yield from (View("heatmap", (rows, wide[-1])), View("row", (wide[-1],)))
-        heads = next((axis for axis in wide if axis in HEAD_AXES), None)
-        if heads and heads not in (rows, wide[-1]):
-            yield View("all heads", (heads, wide[-1]))
-        if "curves" in derived:
-            yield View("curves", (rows, wide[-1]))
+    derived = looks.looks_in(trace).get(site.name, ())
+    found = views.views_of(sizes, derived, dtype_of(trace, site).startswith("int"))
+    return (*found, CHAIN) if stages_of(trace.program, site.name) else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +76,12 @@ def shown(wish: Wish, watch: Watch | None = None, *, full: bool = False, most: i
         place = _place(wish.plane(), most, watch)
         return Shown(lambda: _json(place), lambda: place_lines(place, full))
     view = find_view(wish, wish.view)
-    if view.name in DERIVED:
-        told, tensor = looks.look(wish.trace, view.name, _address_of_look(wish, view.name), watch=watch)
+    if view.look:
+        told, tensor = looks.look(wish.trace, view.name, _address_of_look(wish, view), watch=watch)
         values = {} if tensor is None else {"values": tensor.tolist()}
         data = {"view": view.name} | told | values
         return Shown(lambda: data, lambda: lookstext.lines(wish.trace, told, tensor, full))
-    if view.name in REDUCED:
+    if view.over:
         if wish.over:
             raise AddressError(f"the view {view.name} takes the {view.name} over heads itself; leave --over out")
         wish = replace(wish, over={"head": view.name})
@@ -144,7 +99,7 @@ def find_view(wish: Wish, asked: str) -> View:
     if view is None:
         names = ", ".join(view.name for view in there)
         raise AddressError(f"{site.name} has no view {display(asked)[:40]!r}; it has {names}")
-    if name in DERIVED and (wish.differs or wish.over):
+    if view.look and (wish.differs or wish.over):
         raise AddressError(f"the view {name} is derived from the trace, so nothing can be reduced or taken away in it")
     return view
 
@@ -198,27 +153,28 @@ def _fixed(
     return found, {axis: i for axis, i in chosen.items() if isinstance(i, int)}
 
 
-def _address_of_look(wish: Wish, name: str) -> str:
+def _address_of_look(wish: Wish, view: View) -> str:
     """The address that a look is asked for at: only what it is of, with the index that is usual where none is named."""
-    if name == "histogram":
+    name, kind = view.name, view.kind
+    if kind == "histogram":
         return wish.address
     place = Address.parse(wish.address)
     site = wish.trace.program.site(place.site)
     shape = dict(zip(site.axes, wish.trace.shape(site.name, place.at), strict=True))
     index = place.resolve(site.axes, tuple(shape.values()))
     token = next((axis for axis in site.axes if axis in TOKEN_AXES), None)
-    if name in THUMBS:
+    if kind == "thumbs":
         wanted: tuple[str | None, ...] = ("batch",)
-    elif name in (*GRIDS, *LISTS):
+    elif kind in ("grid", "list"):
         wanted = ("batch", token)
     else:
         wanted = site.axes
     if extra := next((axis for axis in index if axis not in wanted and axis != "choice"), None):
         raise AddressError(f"{place}: the view {name} is of every {extra}; leave {LETTERS[extra]} out")
-    chosen: dict[str, Any] = {"choice": index["choice"]} if name in LISTS and "choice" in index else {}
+    chosen: dict[str, Any] = {"choice": index["choice"]} if kind == "list" and "choice" in index else {}
     for axis in (axis for axis in site.axes if axis in wanted):
         i = index.get(axis)
-        if name in GRIDS and axis == token:
+        if kind == "grid" and axis == token:
             chosen[axis] = Span(i, i + 1) if isinstance(i, int) else i
         else:
             if isinstance(i, Span):

@@ -18,10 +18,11 @@ from tiny_t5 import write_t5
 import engine
 from engine import Trace, load_model, trace
 from engine.analysis import looks
-from engine.cli.views import DERIVED, Wish, shown, views_of
+from engine.cli.views import CHAIN, Wish, shown, views_of
 from engine.jsontext import for_anyone
 from engine.summary import summary
 from engine.text import cells, display
+from engine.views import LOOKS
 from tui.state.trace import Trace as Seen
 from tui.state.views import views_of as views_in_app
 
@@ -372,4 +373,4 @@ def test_a_trace_without_its_model_says_what_it_lacks(call: Call, recorded, tmp_
 
 
 def test_views_that_the_engine_derives_are_looks():
-    assert set(DERIVED) == set(looks.LOOKS)
+    assert {*LOOKS, CHAIN.name} == set(looks.LOOKS)

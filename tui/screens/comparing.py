@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.views import HEAD_AXES
 from tui.actions import keymap_of
 from tui.client import EngineError, EngineGone, Stale
 from tui.session import Session
@@ -14,7 +16,7 @@ from tui.state.cursor import Cursor
 from tui.state.drawing import Drawing
 from tui.state.looks import Chain
 from tui.state.trace import Trace
-from tui.state.views import HEAD_AXES, Plane
+from tui.state.views import Plane
 from tui.widgets.job import Job
 from tui.widgets.stage import Stage
 
@@ -36,6 +38,7 @@ class Comparing(_Base):
     cursor: Cursor | None
     beside: Beside | None
     difference: bool
+    maximised: str
 
     if TYPE_CHECKING:
 
@@ -50,7 +53,9 @@ class Comparing(_Base):
         def show_all(self) -> None: ...
         def place_panes(self, width: int | None = None) -> None: ...
         def say(self, text: str, severity: str = "information") -> None: ...
-        def tell(self, title: str, message: str) -> None: ...
+        def tell(
+            self, title: str, message: str, choices: tuple[tuple[str, str], ...] = (), then: object = None
+        ) -> None: ...
         def move_to(self, cursor: Cursor) -> None: ...
         def named(self, plane: Plane) -> Plane: ...
         def ranking_of(self, plane: Plane, lane: str) -> Ranking | None: ...
@@ -65,6 +70,11 @@ class Comparing(_Base):
     def two_stages(self) -> bool:
         """Whether there are two pictures."""
         return self.beside is not None and (not self.difference or (self.plane is not None and not self.plane.minus))
+
+    @property
+    def beside_seen(self) -> bool:
+        """Whether the second picture is to be seen."""
+        return self.two_stages and self.maximised != "stage"
 
     def beside_cursor(self) -> tuple[Trace, Cursor] | None:
         """The place of what is beside, and its trace."""
@@ -92,9 +102,9 @@ class Comparing(_Base):
     def show_beside(self, plane: Plane) -> None:
         """Draw the second picture, or say why there is none."""
         stage = self.query_one("#beside", Stage)
-        if stage.display != self.two_stages:
+        if stage.display != self.beside_seen:
             self.place_panes()
-        if not self.two_stages or self.beside is None:
+        if not self.beside_seen or self.beside is None:
             return
         trace, cursor = self.here
         words = self.beside.words(trace, cursor)
@@ -132,7 +142,7 @@ class Comparing(_Base):
         self.place_panes()
 
     def _put_beside(self, other: Beside) -> None:
-        self.beside, self.difference = other, False
+        self.beside, self.difference, self.maximised = other, False, ""
         self.place_panes()
 
     def do_beside_flip(self) -> None:
@@ -166,9 +176,7 @@ class Comparing(_Base):
             return
         kind, _, value = choice.value.partition(" ")
         if kind in ("head", "block", "at"):
-            self._put_beside(Beside(**{kind: int(value)}))
-        elif kind == "same":
-            self._put_beside(Beside(of=self.session.other))
+            self._put_beside(replace(Beside(), **{kind: int(value)}))
         elif kind == "model":
             self._in_background(self._ask_model_beside, "models")
         else:

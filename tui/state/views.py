@@ -1,123 +1,21 @@
-"""Which pictures a step has. They follow from its axes, so a new op needs no new view.
-
-query × key is attention, anything × one more axis is a matrix, one axis is bars, the vocabulary is a ranked table,
-whole numbers per token are a token table. All other axes are fixed at the cursor. Beside these windows of the tensor
-there are *looks*: pictures that the engine derives, of the steps for which it says so.
-"""
+"""A picture of one place in a trace: what the engine is asked for, and what a cell means."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from engine import views
 from engine.sites import LETTERS, Address, Index, Span, block_of, within_block
+from engine.views import DEPTH, TOGETHER, TOKEN_AXES, WHOLE_PASS, View
 from tui.state.block import Stats
 from tui.state.cursor import Cursor
 from tui.state.numbers import exact
-from tui.state.trace import SOURCE_AXES, Step, Trace
-
-TOKEN_AXES = ("query", "key", "pos", "kv_pos", *SOURCE_AXES)
-HEAD_AXES = ("head", "kv_head", "choice")
-"""Axes that ``h`` walks: attention heads, and of a mixture of experts the chosen experts of a token, best first."""
-DEPTH = "depth"
-"""The axis of a look that runs over sites: its index is a step."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A picture of a step: its kind and the axes it spreads out; '' where there is none.
-
-    ``look`` is what the engine derives it by, '' where it is a window of the tensor; ``over`` how its heads are taken
-    together; ``free`` are axes that are neither spread out nor fixed at the cursor.
-    """
-
-    kind: str  # "attention" | "matrix" | "bars" | "ranked" | "tokens" | "arcs" | "text" | "curves", and those of LOOKS
-    rows: str = ""
-    cols: str = ""
-    name: str = ""
-    look: str = ""
-    over: str = ""
-    free: tuple[str, ...] = ()
-
-    def fixed(self, step: Step) -> tuple[str, ...]:
-        """The axes that are fixed at the cursor."""
-        return tuple(axis for axis in step.axes if axis not in (self.rows, self.cols, *self.free))
-
-    def size(self, step: Step) -> tuple[int, int]:
-        """Rows and columns."""
-        return (step.size(self.rows) if self.rows else 1, step.size(self.cols) if self.cols else 1)
-
-
-LOOKS = {
-    "lens": "grid", "norms": "grid", "added": "grid", "heads": "thumbs", "layers": "thumbs", "neighbours": "list",
-    "neurons": "list", "rotation": "rotation", "histogram": "histogram",
-}  # fmt: skip
-"""Looks that are no window of the tensor, and the kind of picture that each is."""
-TOGETHER = ("mean", "max")
-"""Ways to take heads together; their tiles come before those of the heads."""
-WHOLE_PASS = ("lens", "norms", "added", "layers")
-"""Looks that are the same at every site that has them."""
+from tui.state.trace import Step, Trace
 
 
 def views_of(step: Step) -> tuple[View, ...]:
     """The pictures a step has, the best one first."""
-    windows = _windows(step)
-    first = windows[0]
-    found = [view for view in windows if not view.over]
-    found += [_look(step, first, name) for name in step.looks if name in LOOKS]
-    found += [view for view in windows if view.over]
-    if not step.whole:
-        found.append(View("histogram", name="histogram", look="histogram", free=(first.rows, first.cols)))
-    return tuple(found)
-
-
-def _windows(step: Step) -> tuple[View, ...]:
-    axes = [axis for axis in step.axes if axis != "batch"]
-    wide = [axis for axis in axes if step.size(axis) != 1 or axis in TOKEN_AXES]
-    tokens = [axis for axis in axes if axis in TOKEN_AXES]
-    query = next((axis for axis in ("query", "src_query") if axis in axes), "")
-    key = next((axis for axis in ("key", "src_key") if axis in axes), "")
-    if query and key:
-        more = {
-            "arcs": View("arcs", query, key, "arcs"),
-            "text": View("text", "", key, "text"),
-            "mean": View("attention", query, key, "mean", over="mean", free=("head",)),
-            "max": View("attention", query, key, "max", over="max", free=("head",)),
-        }
-        known = [view for name, view in more.items() if name in step.looks]
-        return (View("attention", query, key, "heatmap"), View("bars", key, "", "row"), *known)
-    if axes and axes[-1] == "d_vocab":
-        rows = tokens[0] if tokens else ""
-        return (
-            View("ranked", "d_vocab", "", "ranked"),
-            View("bars", "d_vocab", "", "row"),
-            *([View("matrix", rows, "d_vocab", "heatmap")] if rows else []),
-        )
-    if step.whole and tokens and len(wide) == 1:
-        return (View("tokens", tokens[0], "", "tokens"),)
-    if len(wide) <= 1:
-        return (View("bars", wide[0] if wide else (axes[-1] if axes else ""), "", "row"),)
-    cols = wide[-1]
-    rows = next((axis for axis in wide[:-1] if axis in TOKEN_AXES), wide[-2])
-    pictures = [View("matrix", rows, cols, "heatmap"), View("bars", cols, "", "row")]
-    heads = next((axis for axis in wide if axis in HEAD_AXES), None)
-    if heads and heads not in (rows, cols):
-        pictures.append(View("matrix", heads, cols, "all heads"))
-    if "curves" in step.looks:
-        pictures.append(View("curves", rows, cols, "curves"))
-    return tuple(pictures)
-
-
-def _look(step: Step, first: View, name: str) -> View:
-    kind = LOOKS[name]
-    tokens = next((axis for axis in step.axes if axis in TOKEN_AXES), "")
-    spread = tuple(axis for axis in step.axes if axis not in ("batch", *TOKEN_AXES))
-    if kind == "grid":
-        return View(kind, tokens, DEPTH, name, look=name, free=spread)
-    if kind == "thumbs":
-        return View(kind, name=name, look=name, free=(*spread, first.rows, first.cols))
-    if kind == "rotation":
-        return View(kind, name=name, look=name)
-    return View(kind, name=name, look=name, free=spread)
+    return views.views_of(dict(zip(step.axes, step.shape, strict=True)), step.looks, step.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +35,16 @@ class Plane:
     def of(cls, trace: Trace, cursor: Cursor, view: View) -> Plane:
         """The picture of the cursor's step."""
         step = trace.step(cursor.step, cursor.at)
-        place = tuple((axis, cursor.index(trace, axis)) for axis in view.fixed(step))
+        place = tuple((axis, cursor.index(trace, axis)) for axis in view.fixed(step.axes))
         depth = trace.along_depth(view.look, step) if DEPTH in (view.rows, view.cols) else ()
         return cls(trace, step, view, place, cursor.at, depth=depth)
 
     @property
     def size(self) -> tuple[int, int]:
         """Rows and columns; of a difference those that both have."""
-        rows, cols = self.view.size(self.step)
-        if self.view.cols == DEPTH:
-            cols = len(self.depth)
+        view, step = self.view, self.step
+        rows = step.size(view.rows) if view.rows else 1
+        cols = len(self.depth) if view.cols == DEPTH else step.size(view.cols) if view.cols else 1
         if self.minus is not None:
             other = self.minus.size
             return min(rows, other[0]), min(cols, other[1])
