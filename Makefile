@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constr
 override PROMPT := $(value PROMPT)
 export PROMPT MODEL CORPUS
 
-.PHONY: help run test check lint bench train clean
+.PHONY: help run test check lint bench bench-app snapshots soak train clean
 .DELETE_ON_ERROR:
 
 help:
@@ -20,6 +20,9 @@ help:
 	@echo 'make check                            the tests alone'
 	@echo 'make lint                             ruff, mypy, import contract'
 	@echo 'make bench                            the figures, each against a reference in the same run'
+	@echo 'make bench-app                        the figures of the app alone'
+	@echo 'make snapshots                        the pictures of the app anew: look at what changed'
+	@echo 'make soak                             20,000 random keys for the app, fewer on the real engine'
 	@echo 'make train CORPUS=FOLDER              the sample models anew (samples/training/README.md)'
 	@echo 'make clean                            remove .venv and everything generated'
 
@@ -42,6 +45,18 @@ lint: $(VENV)/.installed-test
 bench: $(VENV)/.installed-test
 	@for file in tests/bench/bench_*.py; do \
 		name=$${file##*/}; $(BIN)/python -m "tests.bench.$${name%.py}" || exit 1; done
+
+bench-app: $(VENV)/.installed-test
+	$(BIN)/python -m tests.bench.bench_app
+
+snapshots: $(VENV)/.installed-test
+	rm -f tests/tui/pictures/*.svg
+	LAYERSTEP_SNAPSHOTS=renew $(BIN)/python -m pytest tests/tui/test_app_snapshots.py -n 2
+
+soak: $(VENV)/.installed-test
+	$(BIN)/python -m tests.soak.soak_app
+	$(BIN)/python -m tests.soak.soak_app --engine hostile --keys 5000
+	$(BIN)/python -m tests.soak.soak_app --engine real --keys 3000
 
 train: $(VENV)/.installed-test
 	@if [ -z "$$CORPUS" ]; then \

@@ -23,6 +23,10 @@ os.environ |= {
     "XDG_RUNTIME_DIR": str(_HOME),
 }
 
+_SEEN = _HOME / "state" / "layerstep" / "session.json"
+_SEEN.parent.mkdir(parents=True)
+_SEEN.write_text('{"format": 1, "seen": true}', encoding="utf-8")  # the app was here before: it offers no guided walk
+
 for name in ("COLUMNS", "LINES"):  # a terminal's size is the terminal's, in programs that tests start too
     os.environ.pop(name, None)
 

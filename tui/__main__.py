@@ -31,6 +31,8 @@ def _main(argv: Sequence[str] | None) -> int:
     parser.add_argument("--chat", action="store_true", help="the prompt is a chat, for the model's chat template")
     parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
     parser.add_argument("--light", action="store_true", help="the light theme")
+    parser.add_argument("--config", metavar="FILE", help="a settings file in place of the usual one")
+    parser.add_argument("--last", action="store_true", help="where the app was left")
     given = parser.parse_args(words)
     return run(
         prompt=given.prompt,
@@ -41,6 +43,8 @@ def _main(argv: Sequence[str] | None) -> int:
         target=given.target,
         mouse=not given.no_mouse,
         light=given.light,
+        config=given.config,
+        last=given.last,
     )
 
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App
@@ -16,12 +17,15 @@ from textual.binding import Binding
 from textual.events import Event, Key
 
 from tui.screens.splash import SplashScreen
-from tui.themes import DARK, THEMES
+from tui.settings import Settings
+from tui.themes import THEMES
 
 if TYPE_CHECKING:
     from textual.widget import Widget
 
+    from tui.actions import Keymap
     from tui.client import EngineClient
+    from tui.screens.main import MainScreen
 
 PROMPT = "The server crashed because the disk was full"
 
@@ -53,19 +57,27 @@ class LayerstepApp(App[None]):
         make_client: Callable[[], EngineClient],
         request: dict[str, str] | None = None,
         address: str = "",
-        theme: str = DARK.name,
+        theme: str = "",
+        settings: Settings | None = None,
+        memory: Path | None = None,
+        last: bool = False,
     ) -> None:
+        """``memory``: the file of what is remembered, None: nothing is; ``last``: be where the app was left."""
         super().__init__()
         self.client: EngineClient | None = None
         self._make_client = make_client
         self._request = request or {"model": "modern", "prompt": PROMPT}
         self._address = address
+        self.settings = settings or Settings()
+        self.keymap: Keymap | None = None  # from the second frame on
+        self.memory, self._last = memory, last
         self._typed: deque[Key] = deque()
         self._typing: asyncio.Task[None] | None = None
         self._interrupted = False
+        self._main: MainScreen | None = None
         for known in THEMES.values():
             self.register_theme(known)
-        self.theme = theme
+        self.theme = theme or self.settings.theme
 
     def get_default_screen(self) -> SplashScreen:
         """What is painted first."""
@@ -78,6 +90,14 @@ class LayerstepApp(App[None]):
             with suppress(AttributeError, NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(getattr(signal, name), self.exit)
         self.call_after_refresh(self._unfold)
+
+    def on_unmount(self) -> None:
+        """However the app is left, it is remembered where."""
+        if self._main is not None:
+            from tui.state.remembered import remember
+
+            with suppress(OSError, ValueError):
+                remember(self.memory, self._main.leaving())
 
     def interrupt(self) -> None:
         """Ctrl+C as a signal: leave, once there is a first frame to leave."""
@@ -125,13 +145,25 @@ class LayerstepApp(App[None]):
                 self.exit()
             if self._exit:
                 return
+        from tui.actions import Keymap
         from tui.screens.main import MainScreen
+        from tui.state.remembered import recall
 
         gc.freeze()  # code and styles live as long as the app: no pause is spent on them again
         self.client = self._make_client()
-        main = MainScreen(self.client, self._request, self._address)
+        self.keymap = Keymap(self.settings.keys)
+        self.set_keymap(self.keymap.for_textual)
+        left, unread = recall(self.memory)
+        again = self._last and bool(left.request)
+        main = MainScreen(self.client, dict(left.request) if again else self._request, self._address)
+        main.settle(self.settings, self.memory, left)
+        if again:
+            main.take_up(left)
         self.add_mode("walk", lambda: main)  # a mode of its own: the first frame's screen is left behind
+        self._main = main
         await self.switch_mode("walk")
+        if unread:
+            main.say(unread, "warning")
 
     async def run_async(self, **options: Any) -> None:
         """Run; the terminal is given back first, then the engine is ended."""

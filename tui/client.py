@@ -105,7 +105,7 @@ class EngineClient:
 
     async def _ask(self, method: str, run: int, on_progress: OnProgress | None, params: dict[str, Any]) -> Reply:
         if self.state == "gone":
-            raise EngineGone("the engine is not running; press r to start it again")
+            raise EngineGone("the engine is not running; it can be started again")
         self._last_id += 1
         number = self._last_id
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()

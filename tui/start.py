@@ -8,14 +8,19 @@ import signal
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from tui.settings import SettingsError, memory_path, read_settings
 from tui.spawn import start_engine
 
 if TYPE_CHECKING:
     import subprocess
+    from pathlib import Path
 
     from tui.client import EngineClient
 
 NO_TERMINAL = "layerstep needs a terminal here; use `layerstep show PROMPT --at ADDRESS` to print instead"
+DUMB_TERMINAL = (
+    "this terminal cannot place a cursor (TERM=dumb); use `layerstep show PROMPT --at ADDRESS` to print instead"
+)
 
 
 def run(
@@ -29,10 +34,17 @@ def run(
     allow_pickle: bool = False,
     mouse: bool = True,
     light: bool = False,
+    config: str | None = None,
+    last: bool = False,
 ) -> int:
-    """Open the app; returns the exit code. A prompt may come through a pipe; keys then come from the terminal."""
+    """Open the app; returns the exit code. A prompt may come through a pipe; keys then come from the terminal.
+
+    ``config``: a settings file in place of the usual one; ``last``: be where the app was left.
+    """
     if not _is_terminal(sys.stdout):
         return _refuse(NO_TERMINAL)
+    if os.environ.get("TERM") in ("dumb", "unknown"):
+        return _refuse(DUMB_TERMINAL)
     if not _is_terminal(sys.stderr):
         sys.__stderr__ = sys.__stdout__  # type: ignore[misc]  # Textual draws on this one
     piped = not _is_terminal(sys.stdin)
@@ -40,6 +52,7 @@ def run(
         return _refuse(NO_TERMINAL)
     engine = start_engine()
     try:
+        settings = read_settings(config)
         if piped:
             if prompt is None and file is None:
                 prompt, trouble = _read_prompt()
@@ -48,11 +61,12 @@ def run(
             _keys_from_terminal()
         gc.disable()  # nothing of what is imported now is ever freed
         from tui.app import PROMPT, LayerstepApp
-        from tui.themes import DARK, LIGHT
+        from tui.themes import LIGHT
 
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)  # drawing makes many short-lived strips; a collection in a frame is a pause
         gc.enable()
+        bare = prompt is model is address is file is target is None and not chat
         if file is not None:
             request = {"file": file} | ({"model": model} if model else {})
         else:
@@ -60,14 +74,35 @@ def run(
             request |= {"chat": "yes"} if chat else {}
             request |= {"target": target} if target is not None else {}
         request |= {"allow_pickle": "yes"} if allow_pickle else {}
-        app = LayerstepApp(lambda: _client(engine), request, address or "", LIGHT.name if light else DARK.name)
+        if last and not bare:
+            return _refuse("--last opens what was open; leave out what else there is to open")
+        memory = memory_path()
+        if last and not _has_session(memory):
+            return _refuse("there is no last session yet; the app remembers where it is left", 1)
+        app = LayerstepApp(
+            lambda: _client(engine),
+            request,
+            address or "",
+            LIGHT.name if light else "",
+            settings,
+            memory,
+            last or (bare and settings.restore),
+        )
         signal.signal(signal.SIGINT, lambda *_: app.interrupt())  # Ctrl+C, until the terminal gives it as a key
-        app.run(mouse=mouse)
+        app.run(mouse=mouse and settings.mouse)
         return app.return_code or 0
+    except SettingsError as error:
+        return _refuse(str(error))
     finally:
         if engine.poll() is None:
             engine.kill()
             engine.wait()
+
+
+def _has_session(memory: Path) -> bool:
+    from tui.state.remembered import recall
+
+    return bool(recall(memory)[0].request)
 
 
 def _client(engine: subprocess.Popen[bytes]) -> EngineClient:
@@ -79,10 +114,10 @@ def _client(engine: subprocess.Popen[bytes]) -> EngineClient:
     return EngineClient(lambda: next(first, None) or ProcessLink())
 
 
-def _refuse(message: str) -> int:
+def _refuse(message: str, code: int = 2) -> int:
     if sys.stderr is not None:
         print(f"layerstep: {message}", file=sys.stderr)
-    return 2
+    return code
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

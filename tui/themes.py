@@ -1,4 +1,4 @@
-"""The app's two themes. The colours of heatmaps on them are in ``tui.render.palette``."""
+"""The app's themes. The colours of heatmaps on them are in ``tui.render.palette``."""
 
 from __future__ import annotations
 
@@ -46,4 +46,31 @@ LIGHT = Theme(
         "border-blurred": "#cfccc1",
     },
 )
-THEMES = {theme.name: theme for theme in (DARK, LIGHT)}
+CONTRAST = Theme(
+    name="layerstep-contrast",
+    dark=True,
+    primary="#8fd3ff",
+    secondary="#8fd3ff",
+    accent="#ffd75f",
+    warning="#ffd75f",
+    error="#ff9d9d",
+    success="#9dff9d",
+    foreground="#ffffff",
+    background="#000000",
+    surface="#000000",
+    panel="#262626",
+    variables={
+        "muted": "#d8d8d8",
+        "faint": "#b4b4b4",
+        "cursor": "#0040b0",
+        "line": "#8a8a8a",
+        "border-blurred": "#8a8a8a",
+    },
+)
+THEMES = {theme.name: theme for theme in (DARK, LIGHT, CONTRAST)}
+
+
+def after(name: str) -> str:
+    """The next theme in the round; the first one after a theme that is not ours."""
+    names = list(THEMES)
+    return names[(names.index(name) + 1) % len(names)] if name in names else names[0]

@@ -28,7 +28,7 @@ TEXT = Text(
     "Top neurons",
     "contribution = |post| · ‖w_out‖",
     r"|\mathrm{post}_n| \cdot \lVert w^{\mathrm{out}}_n \rVert",
-    "Every neuron adds its own vector w_out, as often as its activation says. Here are those that added most at this "
+    "Every neuron adds its own vector w_out, weighted by its activation. Here are those that added most at this "
     "token: how long what they added is, and the tokens towards which it points in the unembedding. A negative "
     "activation adds the opposite of the neuron's vector, and the tokens named are those that this promotes.",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -24,7 +25,7 @@ def open_app(
     chat: bool = False,
     target: str | None = None,
     allow_pickle: bool = False,
-    **looks: object,
+    **looks: Any,
 ) -> int:
     """Start the app and wait for it; its exit code. ``looks``: what the app itself is told, see `look_options`.
 
@@ -50,7 +51,7 @@ def look_options(function: Callable[..., int]) -> Callable[..., int]:
     return function
 
 
-def looks_of(config: str | None, no_mouse: bool, light: bool, last: bool = False) -> dict[str, object]:
+def looks_of(config: str | None, no_mouse: bool, light: bool, last: bool = False) -> dict[str, Any]:
     """Of these options, those that were given, as the app takes them."""
     given = {"config": config, "mouse": False if no_mouse else None, "light": light or None, "last": last or None}
     return {name: value for name, value in given.items() if value is not None}

@@ -559,6 +559,29 @@ def test_every_op_speaks(op):
     assert op == dataclasses.replace(op)  # plain data
 
 
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_step_has_its_formula_s_numbers(name):
+    config = tiny_config(**ARCHITECTURES[name])
+    program = build_program(config)
+    sizes = config.axis_sizes(1, 7, src=5)
+    shapes = {site.name: program.shape(site, sizes) for site in program.sites}
+    for step in program.steps:
+        reads, params = [shapes[read] for read in step.reads], [program.params[param] for param in step.params]
+        assert re.search(r"\d", step.op.numbers(reads, params, shapes[step.site.name])), step.site.name
+
+
+@pytest.mark.parametrize(
+    ("site", "traits", "formula"),
+    [
+        ("blocks.0.resid_pre", GPT2, "x = Σ eᵢ"),
+        ("blocks.0.resid_mid", GPT2, "y = x + f(x)"),
+        ("blocks.0.resid_post", GPT2 | {"parallel": "two norms"}, "y = x + attn_out + mlp_out"),
+    ],
+)
+def test_a_sum_says_what_it_is_the_sum_of(site, traits, formula):
+    assert story(site, **traits).startswith(f"{formula} | ")
+
+
 def story(site: str, **traits) -> str:
     """What a step of a small program says of itself: formula and story."""
     step = build_program(tiny_config(**traits)).step(site)

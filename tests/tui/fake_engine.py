@@ -18,8 +18,7 @@ import threading
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterator
-from itertools import product
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,9 @@ if __name__ == "__main__":
 
 from fake_cache import FakeCache
 from fake_generation import VOCABULARY, Branch, FakeError, FakeGeneration, Generation, labelled
+from fake_looks import FakeLooks
 
-from engine.sites import Address, Span
+from engine.sites import Address
 from engine.text import display
 
 HOSTILE = [
@@ -41,9 +41,11 @@ HOSTILE = [
 WORDS = ["The", "server", "crashed", "because", "the", "disk", "was", "full"]
 PLACES = ("pos", "query", "key", "kv_pos")
 HEAD_AXES = {"q": "head", "rot_q": "head", "z": "head"}
+LOOK_PARTS = 10
+"""How often a look says how far it is."""
 
 
-class FakeEngine(FakeGeneration, FakeCache):
+class FakeEngine(FakeGeneration, FakeCache, FakeLooks):
     """Answers requests; ``slow`` is the time an ``open`` takes."""
 
     def __init__(
@@ -61,10 +63,13 @@ class FakeEngine(FakeGeneration, FakeCache):
         window: int | None = None,
         going: Generation | None = None,
         n_ctx: int = 256,
+        rotary: bool = False,
     ) -> None:
         """``source``: the prompt is what an encoder reads; ``mask``: the position an encoder is to fill in;
         ``withheld``: why windows of steps off the path cannot be had; ``window``: how far every second layer looks
-        back; ``going``: how it generates."""
+        back; ``going``: how it generates; ``rotary``: q and k are turned in steps of their own."""
+        self.rotary, self.salt = rotary, ""
+        self.other: FakeEngine | None = None
         self.window, self.going, self.n_ctx = window, going or Generation(), n_ctx
         self.vocabulary = HOSTILE if hostile else VOCABULARY
         self.branches: list[Branch] = []
@@ -100,6 +105,8 @@ class FakeEngine(FakeGeneration, FakeCache):
         self.is_cancelled = cancelled
         if method == self.die_on:
             raise SystemExit("fake engine: out of memory [/] \x1b[31m")
+        if params.get("trace") == "other":
+            return self._beside(method, params, progress, cancelled)
         if method == "open":
             for done in range(20):
                 if cancelled():
@@ -107,8 +114,14 @@ class FakeEngine(FakeGeneration, FakeCache):
                 progress(done, 20, f"blocks.0.step{done}")
                 time.sleep(self.slow / 20) if self.slow else None
             return self._open(params), array("f")
-        if method in ("window", "top", "checks", "save") and not self.summary:
+        if method in ("window", "look", "top", "checks", "save") and not self.summary:
             raise FakeError("NoTrace", "no trace is open")
+        if method == "look" and self.slow:
+            for done in range(LOOK_PARTS):
+                if cancelled():
+                    raise FakeError("Cancelled", "cancelled")
+                progress(done, LOOK_PARTS, params["name"])
+                time.sleep(self.slow / LOOK_PARTS)
         if method in ("timing", "drift", "quantised"):  # they run passes, and say how far they are
             for done in range(5):
                 if cancelled():
@@ -119,6 +132,36 @@ class FakeEngine(FakeGeneration, FakeCache):
             raise FakeError("UsageError", f"no method {method!r}")
         result = call(params)
         return result if isinstance(result, tuple) else (result, array("f"))
+
+    def _beside(
+        self,
+        method: str,
+        params: dict[str, Any],
+        progress: Callable[[int, int, str], None],
+        cancelled: Callable[[], bool],
+    ) -> tuple[dict[str, Any], array[float]]:
+        """A request about the other trace; its values are others where its model or its prompt is another."""
+        own = {key: value for key, value in params.items() if key != "trace"}
+        if method == "open":
+            other = FakeEngine(
+                self.layers, self.heads, self.kv, self.slow, self.hostile, source=self.source, rotary=self.rotary
+            )
+            answer = other.answer(method, own, progress, cancelled)
+            same = all(other.summary[key] == self.summary.get(key) for key in ("model", "prompt"))
+            other.salt = "" if same else f"{other.summary['model']} {other.summary['prompt']} "
+            self.other = other
+            return answer
+        return self._second.answer(method, own, progress, cancelled)
+
+    @property
+    def _second(self) -> FakeEngine:
+        if self.other is None:
+            raise FakeError("NoTrace", "no trace is open beside this one")
+        return self.other
+
+    def _close_other(self, params: dict[str, Any]) -> dict[str, Any]:
+        self.other = None
+        return {}
 
     def _open(self, params: dict[str, Any]) -> dict[str, Any]:
         if params.get("model") == "missing":
@@ -157,8 +200,8 @@ class FakeEngine(FakeGeneration, FakeCache):
         ]
         self.summary = self.summary | {
             "tokens": [[self._token(i, text) for i, text in enumerate(self.tokens)]],
-            "passes": passes, "origins": passes, "steps": list(self.steps.values()),
-            "branch": self.current, "branches": max(1, len(self.branches)),
+            "passes": passes, "steps": list(self.steps.values()),
+            "branch": self.current, "branches": max(1, len(self.branches)), "depth": self.depth(),
         }  # fmt: skip
         return self.summary
 
@@ -188,7 +231,7 @@ class FakeEngine(FakeGeneration, FakeCache):
                 "shape": [sizes[a] for a in axes], "on_path": True, "kept": True, "dtype": "float32",
                 "title": f"The {label} step", "formula": formula, "latex": "", "numbers": f"{n} tokens, d_model = 32",
                 "story": f"This step writes {label}. It is made up, and so are its numbers. A student would read here why.",
-                "reads": [], "params": [], **more,
+                "reads": [], "params": [], "looks": self.looks_of(site, axes), **more,
             }  # fmt: skip
 
         if self.source:
@@ -211,6 +254,9 @@ class FakeEngine(FakeGeneration, FakeCache):
                 yield step(
                     f"{b}.attn.{name}", "attention", name, ("batch", "pos", heads, "d_head"), f"{name} = W_{name} y"
                 )
+            for name in ("rot_q", "rot_k") if self.rotary else ():
+                heads = HEAD_AXES.get(name, "kv_head")
+                yield step(f"{b}.attn.{name}", "attention", name, ("batch", "pos", heads, "d_head"), "q cos + q⊥ sin")
             yield step(f"{b}.attn.cache_k", "attention", "cache k", ("batch", "kv_pos", "kv_head", "d_head"))
             yield step(f"{b}.attn.cache_v", "attention", "cache v", ("batch", "kv_pos", "kv_head", "d_head"))
             for name, formula in (
@@ -267,7 +313,13 @@ class FakeEngine(FakeGeneration, FakeCache):
             return float(index["pos"])
         if name in ("source_tokens", "expert_indices"):
             return float(index.get("src", (3 * index.get("pos", 0) + index.get("choice", 0)) % 8))
-        seed = zlib.crc32(site.encode()) % 1000
+        if name in ("rot_q", "rot_k"):
+            return self.turned(site, index)
+        if name == "rotary_cos":
+            return math.cos(self.turn_of(index["pos"], index["d_rot"]))
+        if name in ("scaled", "masked") and not (name == "masked" and index["key"] > index["query"]):
+            return self.value(site.replace(name, "scores"), index) / math.sqrt(self.d["d_head"])
+        seed = zlib.crc32((self.salt + site).encode()) % 1000
         if name == "pattern":
             if "src_key" in index:
                 return 1 / len(self.words)
@@ -289,55 +341,33 @@ class FakeEngine(FakeGeneration, FakeCache):
     def _window(self, params: dict[str, Any]) -> tuple[dict[str, Any], array[float]]:
         address = Address.parse(params["address"])
         step = self.steps.get(address.site)
-        if step is None:
-            raise FakeError("AddressError", f"there is no site {address.site!r}")
-        if self.withheld and not step["on_path"]:
+        if step is not None and self.withheld and not step["on_path"]:
             raise FakeError("NotKeptError", self.withheld)
-        axes = tuple(step["axes"])
-        shape, origin = self._in_pass(step, address.at)
-        index = address.resolve(axes, shape)
-        ranges, left, full = [], [], []
-        for axis, size in zip(axes, shape, strict=True):
-            at = index.get(axis, Span(0, size))
-            ranges.append([at] if isinstance(at, int) else range(at.start or 0, size if at.stop is None else at.stop))
-            if not isinstance(at, int):
-                left.append(axis)
-                full.append(size)
-        values = array(
-            "f",
-            (
-                self.value(address.site, {a: i + o for a, i, o in zip(axes, places, origin, strict=True)})
-                for places in product(*ranges)
-            ),
-        )
+        if minus := params.get("minus"):
+            cells, told = self.difference(params, self._second if minus.get("trace") == "other" else self)
+        else:
+            cells = self.cells(address, params.get("over"))
+            told = {"stats": self.statistics(address.site.rsplit(".", 1)[-1], cells.values)}
+        places = zip(cells.axes, cells.origin, cells.ranges, strict=True)
+        return {
+            "address": str(address), "axes": list(cells.axes), "shape": cells.shape, "full_shape": list(cells.full),
+            "dtype": self.steps[address.site]["dtype"], "numbers": f"{len(self.tokens)} tokens{self._told_of(address.at)}",
+            "origin": {axis: first + along[0] for axis, first, along in places if axis in PLACES and along}, **told,
+        }, cells.values  # fmt: skip
+
+    def statistics(self, name: str, values: Sequence[float]) -> dict[str, Any]:
+        """Those of a plane of the site called ``name`` inside its block."""
         finite = [v for v in values if math.isfinite(v)] or [0.0]
         mean = sum(finite) / len(finite)
-        name = address.site.rsplit(".", 1)[-1]
-        masked = (
-            sum(v == 0.0 if name == "pattern" else v == -math.inf for v in values)
-            if name in ("pattern", "masked")
-            else 0
-        )
-        stats = {
-            "min": min(finite), "max": max(finite), "mean": mean, "std": math.sqrt(sum((v - mean) ** 2 for v in finite) / len(finite)),
-            "norm": math.sqrt(sum(v * v for v in finite)), "nonfinite": len(values) - len(finite) - (masked if name == "masked" else 0),
-            "masked": masked, "count": len(values),
-        }  # fmt: skip
-        shape_left = [len(r) for r, a in zip(ranges, axes, strict=True) if a in left]
+        masked = {"pattern": 0.0, "masked": -math.inf}.get(name)
+        hidden = 0 if masked is None else sum(v == masked for v in values)
         return {
-            "address": str(address),
-            "axes": left,
-            "shape": shape_left,
-            "full_shape": full,
-            "dtype": step["dtype"],
-            "stats": stats,
-            "numbers": f"{len(self.tokens)} tokens{self._told_of(address.at)}",
-            "origin": {
-                a: o + r[0] for a, o, r in zip(axes, origin, ranges, strict=True) if a in PLACES and a in left and r
-            },
-        }, values
+            "min": min(finite), "max": max(finite), "mean": mean, "std": math.sqrt(sum((v - mean) ** 2 for v in finite) / len(finite)),
+            "norm": math.sqrt(sum(v * v for v in finite)), "nonfinite": sum(not math.isfinite(v) for v in values) - (hidden if name == "masked" else 0),
+            "masked": hidden, "count": len(values),
+        }  # fmt: skip
 
-    def _in_pass(self, step: dict[str, Any], at: int | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def in_pass(self, step: dict[str, Any], at: int | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The shape of a site in one pass or over all, and the position of the first index on each axis."""
         if at is None:
             return tuple(step["shape"]), (0,) * len(step["shape"])
@@ -475,6 +505,12 @@ class MemoryLink:
         else:
             self._on_frame({**head, "ok": True, "result": result}, values.tobytes())
 
+    def die(self) -> None:
+        """End as a process does that is killed."""
+        if not self.closed:
+            self.closed = True
+            self._on_gone("the engine ended with signal 9")
+
     async def close(self, patience: float = 0.3) -> None:
         self.closed = True
 
@@ -491,10 +527,13 @@ def main() -> None:
     parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM and the end of stdin")
     parser.add_argument("--die-on", default="")
     parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--rotary", action="store_true", help="q and k are turned in steps of their own")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds that a generated token takes")
     given = parser.parse_args()
     going = Generation(pace=given.pace)
-    engine = FakeEngine(given.layers, slow=given.slow, hostile=given.hostile, die_on=given.die_on, going=going)
+    engine = FakeEngine(
+        given.layers, slow=given.slow, hostile=given.hostile, die_on=given.die_on, going=going, rotary=given.rotary
+    )
     lock, cancelled = threading.Lock(), set()
 
     def write(header: dict[str, Any], payload: bytes = b"") -> None:

@@ -130,8 +130,8 @@ async def test_the_footer_and_the_help_know_its_keys() -> None:
         assert "K cache" in text_of(app)[-1]
         await press(pilot, "K")
         assert "Esc back" in text_of(app)[-1]
-        await press(pilot, "question_mark")
-        assert "In the cache view" in shown(app)
+        await press(pilot, "question_mark", "tab")
+        assert "Keys: In the cache view" in shown(app)
         await press(pilot, "escape", "escape")
         assert isinstance(app.screen, MainScreen)
 
@@ -178,10 +178,10 @@ async def test_the_footer_offers_what_does_something() -> None:
         everywhere = ("Tab next", "Esc back")
         assert all(words in line for words in everywhere for line in footer.values())
         offered = {
-            "1": ("←→ pass", "space play", "↑↓ layer", "h head", "Enter keys", "v values"),
+            "1": ("←→ pass", "Space play", "↑↓ layer", "h head", "Enter keys", "v values"),
             "2": ("↑↓ scroll",),
             "3": ("m measure",),
-            "m": ("←→ pass", "space play", "↑↓ layer", "Enter look", "m measure"),
+            "m": ("←→ pass", "Space play", "↑↓ layer", "Enter look", "m measure"),
             "4": ("m measure",),
             "5": ("m measure", "i int4"),
             "M": ("↑↓ site", "Enter unquantised", "m measure", "i int4"),

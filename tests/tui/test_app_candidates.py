@@ -12,11 +12,11 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 
 from tui.app import LayerstepApp
-from tui.screens.help import HelpLines
 from tui.state.sampling import Sampling
 from tui.text import middle
 from tui.widgets.footer import KeyLine
 from tui.widgets.header import HeaderLine
+from tui.widgets.manual import ManualLines
 from tui.widgets.pick_list import PickList
 from tui.widgets.token_strip import TokenStrip
 from tui.widgets.why import WhyPane
@@ -216,16 +216,17 @@ async def test_keys_that_come_too_early_are_refused_and_not_swallowed() -> None:
 
 
 @pytest.mark.parametrize(("site", "section"), [("logits", "Generate"), (PATTERN, "Walk")])
-async def test_the_help_opens_at_the_keys_of_what_is_looked_at(site: str, section: str) -> None:
+async def test_the_help_has_the_keys_of_what_is_looked_at_before_the_others(site: str, section: str) -> None:
     async with running((80, 24)) as (app, pilot):
         await go(app, pilot, site)
         await press(pilot, "question_mark")
-        lines = app.screen.query_one(HelpLines)
-        assert text_of(app)[lines.region.y][lines.region.x :].split()[0] == section
+        await press(pilot, "tab")
+        lines = app.screen.query_one(ManualLines)
+        assert text_of(app)[lines.region.y][lines.region.x :].split()[:2] == ["Keys:", section]
 
 
 async def test_the_help_of_the_cache_view_opens_at_its_keys() -> None:
     async with running((80, 24)) as (app, pilot):
         await press(pilot, "K")
-        await press(pilot, "question_mark")
-        assert "In the cache view" in "\n".join(text_of(app))
+        await press(pilot, "question_mark", "tab")
+        assert "Keys: In the cache view" in "\n".join(text_of(app))

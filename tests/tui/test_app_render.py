@@ -17,7 +17,7 @@ from tui.render.profile import profile
 from tui.state.block import Stats
 from tui.text import centred, fit, foreign, one_to_one, right
 from tui.themes import THEMES
-from tui.widgets.why import wrap
+from tui.widgets.lines import wrap
 
 PLAIN = Style()
 SIGNED, WEIGHTS = Stats(low=-2.5, high=2.5, std=1.5, masked=1), Stats(low=0, high=1.0, mean=0.1, std=0.2)

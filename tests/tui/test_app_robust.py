@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 import time
 from pathlib import Path
 
 import pytest
 from fake_engine import HOSTILE, FakeEngine, MemoryLink
-from helpers import go, has_main, main_of, press_fast, running, settled, text_of, until
+from hammering import Hammer
+from helpers import go, main_of, press_fast, running, settled, text_of, until
 from rich.cells import cell_len
 from textual.events import Paste
 
-from tui.actions import ACTIONS
 from tui.app import LayerstepApp
 from tui.client import EngineClient, EngineGone
 from tui.screens.ask import AskScreen
@@ -86,24 +85,21 @@ async def test_resizing_while_a_trace_is_opened() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_five_hundred_random_keys(seed: int) -> None:
-    dice = random.Random(seed)
-    keys = [key for action in ACTIONS for key in action.keys if key not in ("q", "ctrl+c", "ctrl+z")]
-    keys += ["escape"] * 8 + ["enter", "a", "9", "[", "]", "right", "right", "down", "backspace", "delete", "f5"]
-    async with running(size=(90, 28), engine=FakeEngine(hostile=seed % 2 == 1)) as (app, pilot):
-        for _ in range(10):
-            for key in dice.choices(keys, k=50):
-                await press_fast(app, key)
-            if dice.random() < 0.5:
-                await pilot.resize_terminal(dice.randrange(1, 160), dice.randrange(1, 50))
-            await pilot.pause()
-            assert app._exception is None
-        await pilot.resize_terminal(120, 40)
-        for _ in range(6):
-            await pilot.press("escape")
-        await settled(pilot)
-        assert has_main(app)
-        assert {cell_len(line) for line in text_of(app)} == {120}
+async def test_six_hundred_random_keys(seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)  # dialogs may write files
+    links: list[MemoryLink] = []
+
+    def link() -> MemoryLink:
+        links.append(MemoryLink(FakeEngine(hostile=seed % 2 == 1)))
+        return links[-1]
+
+    async with running(size=(120, 40), link=link) as (app, pilot):
+        hammer = Hammer(app, pilot, seed, kill=lambda: links[-1].die())
+        try:
+            await hammer.strike(600)
+            await hammer.responds()
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{hammer.told()}") from error
 
 
 async def test_hostile_text_is_shown_and_harmless_everywhere() -> None:

@@ -55,16 +55,16 @@ class Palette:
 
 
 @cache
-def palette(dark: bool) -> Palette:
-    """The heatmap's styles on a dark or a light theme."""
-    neutral = _NEUTRAL[dark]
+def palette(dark: bool, name: str = "") -> Palette:
+    """The heatmap's styles on a dark or a light theme; ``name`` is which of them, if not the usual one."""
+    neutral, theme = _NEUTRAL[dark], THEMES.get(name, DARK if dark else LIGHT)
     up, down, weight = ([neutral, *side[dark]] for side in (_POSITIVE, _NEGATIVE, _WEIGHT))
     signed = [_ramp(down, -level / LEVELS) for level in range(-LEVELS, 0)] + [
         _ramp(up, level / LEVELS) for level in range(LEVELS + 1)
     ]
     weights = [_ramp(weight, level / LEVELS) for level in range(LEVELS + 1)]
-    quiet = Style(color=(DARK if dark else LIGHT).variables["faint"], bgcolor=(DARK if dark else LIGHT).background)
-    ground = _hex((DARK if dark else LIGHT).background or "#000000")
+    quiet = Style(color=theme.variables["faint"], bgcolor=theme.background)
+    ground = _hex(theme.background or "#000000")
     return Palette(
         dark,
         fills=tuple(_fill(colour) for colour in signed),

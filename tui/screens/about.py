@@ -56,7 +56,10 @@ class AboutScreen(Dialog[str]):
 
     CSS_PATH = ["dialog.tcss", "help.tcss"]  # noqa: RUF012
     AUTO_FOCUS = "AboutLines"
-    BINDINGS = [Binding("a,q,enter", "leave", show=False)]  # noqa: RUF012
+    BINDINGS = [  # noqa: RUF012
+        Binding("a", "leave", show=False, id="trace.about"),
+        Binding("q,enter", "leave", show=False),
+    ]
 
     def __init__(self, trace: Trace) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING
 
-from tui.actions import ACTIONS
+from tui.actions import keymap_of
 from tui.client import EngineClient, EngineError
 from tui.session import Session
 from tui.state.cursor import Cursor, sites_like
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from textual.screen import Screen
 
+    from tui.state.beside import Beside
     from tui.widgets.job import Job
     from tui.widgets.pick_list import Choice
 
@@ -41,13 +42,14 @@ class Asking(_Base):
     request: dict[str, str]
     trace: Trace | None
     cursor: Cursor | None
+    maximised: str
+    beside: Beside | None
 
     if TYPE_CHECKING:
 
         @property
         def working(self) -> bool: ...
-        @property
-        def lists_candidates(self) -> bool: ...
+        def one_alone(self) -> None: ...
         def open(self, request: dict[str, str]) -> None: ...
         def say(self, text: str, severity: str = "information") -> None: ...
         def action_do(self, name: str) -> None: ...
@@ -56,6 +58,7 @@ class Asking(_Base):
         def address_trouble(self, text: str) -> str: ...
         async def restart(self) -> None: ...
         def stop_work(self) -> None: ...
+        def do_pane_maximise(self) -> None: ...
         def _in_background(self, work: Callable[[], Awaitable[None]], lane: str) -> None: ...
         def _work(self, job: Job | None) -> None: ...
 
@@ -66,8 +69,9 @@ class Asking(_Base):
 
         if self._has_model("a prompt needs one"):
             model = self.trace.model if self.trace else self.request["model"]
+            key = keymap_of(self.app).key
             words = f"for the model {model}" + (
-                f", with the target {target} (y changes it)" if (target := self._target()) else ""
+                f", with the target {target} ({key('trace.target')} changes it)" if (target := self._target()) else ""
             )
             self.app.push_screen(AskScreen("new prompt", words, self._prompt()), self._prompted)
 
@@ -115,8 +119,10 @@ class Asking(_Base):
     def _has_model(self, why: str) -> bool:
         """Whether there is a model to run; where there is none it says so."""
         if not self._model():
-            words = f"a trace file holds no model, and {why}; choose one with m"
-            self.tell("no model", words, (("m", "chooses one"),), self.do_trace_model)
+            keymap = keymap_of(self.app)
+            words = f"a trace file holds no model, and {why}; choose one with {keymap.key('trace.model')}"
+            choices = tuple((key, "chooses one") for key in keymap.by_id["trace.model"].keys[:1])
+            self.tell("no model", words, choices, self.do_trace_model)
         return bool(self._model())
 
     def do_trace_open(self) -> None:
@@ -125,12 +131,12 @@ class Asking(_Base):
         value = self.request.get("file", "")
         words = "the path of a saved trace"
         self.app.push_screen(
-            AskScreen("open", words, value, _file_trouble, "lecture.trace.safetensors"), self._file_chosen
+            AskScreen("open", words, value, file_trouble, "lecture.trace.safetensors"), self._file_chosen
         )
 
     def _file_chosen(self, path: str | None) -> None:
         if path is not None:
-            self.open({"file": str(_path(path)[0])})
+            self.open({"file": file_at(path)})
 
     def do_trace_model(self) -> None:
         self._in_background(self._ask_model, "models")
@@ -161,7 +167,8 @@ class Asking(_Base):
     def _model_chosen(self, choice: Choice | None) -> None:
         if choice is not None:
             if self._target():
-                self.say("the target was that of the other model; y gives this one its own")
+                key = keymap_of(self.app).key("trace.target")
+                self.say(f"the target was that of the other model; {key} gives this one its own")
             self.open({"model": choice.value, "prompt": self._prompt()} | self._chat())
 
     def do_trace_save(self) -> None:
@@ -207,7 +214,7 @@ class Asking(_Base):
 
         able = [
             action
-            for action in ACTIONS
+            for action in keymap_of(self.app).actions
             if actions and not action.id.startswith("find.any") and (self.trace or not action.needs_trace)
         ]
 
@@ -256,20 +263,11 @@ class Asking(_Base):
 
     # the app
 
-    def do_help(self) -> None:
-        from tui.screens.help import HelpScreen
-
-        self.app.push_screen(HelpScreen("Generate" if self.lists_candidates else ""))
-
     def do_trace_about(self) -> None:
         from tui.screens.about import AboutScreen
 
         if self.trace is not None:
             self.app.push_screen(AboutScreen(self.trace))
-
-    def do_theme(self) -> None:
-        dark = self.app.theme == "layerstep-dark"
-        self.app.theme = "layerstep-light" if dark else "layerstep-dark"
 
     def do_engine_restart(self) -> None:
         if self.client.state == "gone":
@@ -280,6 +278,10 @@ class Asking(_Base):
     def do_back(self) -> None:
         if self.working:
             self.stop_work()
+        elif self.maximised:
+            self.do_pane_maximise()
+        elif self.beside is not None:
+            self.one_alone()
 
     def do_quit(self) -> None:
         self.app.exit()
@@ -296,7 +298,8 @@ class Asking(_Base):
 
     def tell_gone(self, message: str) -> None:
         """The engine ended; the app goes on."""
-        self.tell("the engine ended", message, (("r", "starts it again"),), self.do_engine_restart)
+        keys = keymap_of(self.app).by_id["engine.restart"].keys[:1]
+        self.tell("the engine ended", message, tuple((key, "starts it again") for key in keys), self.do_engine_restart)
 
 
 def _path(text: str) -> tuple[Path, str, str]:
@@ -315,6 +318,11 @@ def _path(text: str) -> tuple[Path, str, str]:
     except ValueError as error:
         return path, "nothing", f"that is no path: {error}"
     return path, "file" if S_ISREG(mode) else "folder" if S_ISDIR(mode) else "other", ""
+
+
+def file_at(text: str) -> str:
+    """A typed path as the engine is given it."""
+    return str(_path(text)[0])
 
 
 def _at_home(text: str) -> str:
@@ -336,7 +344,7 @@ def _model_kind(text: str) -> str:
     return "no such file" if gguf else "no such folder"
 
 
-def _file_trouble(text: str) -> str:
+def file_trouble(text: str) -> str:
     """Why a typed path cannot be opened; '' where it can."""
     _, kind, wrong = _path(text)
     return wrong or _not_a_file(text, kind) or (f"there is no file {_shown(text)}" if kind == "nothing" else "")

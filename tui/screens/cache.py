@@ -10,7 +10,7 @@ from textual.events import DescendantFocus, Resize
 from textual.screen import Screen
 from textual.timer import Timer
 
-from tui.actions import CACHE_ACTIONS, Action, bindings
+from tui.actions import CACHE_ACTIONS, Action, bindings, keymap_of
 from tui.screens.cache_asking import BYTES, DRIFT, GROWTH, MEASURED, NAMES, PAGES, QUANTISED, TIME, CacheAsking
 from tui.session import Session
 from tui.state.cache import Answer, CacheReport, Drift, Layer, Pages, Place, Quantised, Timing
@@ -18,6 +18,7 @@ from tui.state.cursor import Cursor
 from tui.state.layout import SMALLEST
 from tui.state.trace import Trace
 from tui.text import foreign
+from tui.themes import after
 from tui.widgets.cache_bytes import CacheBytes
 from tui.widgets.cache_drift import CacheDrift
 from tui.widgets.cache_grid import CacheGrid
@@ -89,7 +90,7 @@ class CacheScreen(CacheAsking, Screen[str]):
                         yield CachePages(id="pages")
         yield Welcome(id="cache-none")
         yield JobLine(id="job")
-        yield KeyLine(id="keys", actions=CACHE_ACTIONS)
+        yield KeyLine(id="keys")
         yield Welcome(id="small")
 
     def on_mount(self) -> None:
@@ -151,12 +152,13 @@ class CacheScreen(CacheAsking, Screen[str]):
         self.set_class(report is not None and report.none != "", "-none")
         if report is not None and report.none:
             self.query_one("#cache-none", Welcome).say("no KV cache", report.none)
-            self.query_one(KeyLine).offer(tuple(BY_ID[name] for name in ALWAYS))
+            self.query_one(KeyLine).offer(tuple(keymap_of(self.app).by_id[name] for name in ALWAYS))
             return
         for n, name in enumerate(NAMES, 1):
             words = (report.text,) if report and name == "growth" and report.text else ()
-            title = f"{n} growth of the KV cache" if name == "growth" else f"{n} {name}"
-            self.query_one(f"#{name}-pane", Pane).titled(title, *map(foreign, words), short=f"{n} {name}")
+            key = keymap_of(self.app).key(f"cache.section_{n}")
+            title = f"{key} growth of the KV cache" if name == "growth" else f"{key} {name}"
+            self.query_one(f"#{name}-pane", Pane).titled(title, *map(foreign, words), short=f"{key} {name}")
         if report is not None and self._site:  # the layer that the walk is in
             starts = [self._site.startswith(f"blocks.{layer.layer}.") for layer in report.layers]
             self.row, self._site = starts.index(True) if True in starts else 0, ""
@@ -210,25 +212,25 @@ class CacheScreen(CacheAsking, Screen[str]):
         drift, cut = known(Drift), known(Quantised, bits=self.bits)
         does: dict[str, str] = {}
         if self.section == GROWTH:
-            does = {"down": "↑↓ layer", "look": "Enter keys", "values": "v values"}
+            does = {"down": "layer", "look": "keys", "values": "values"}
             if self.here is not None and self.here.kv_heads > 1:
-                does["head_next"] = "h head"
+                does["head_next"] = "head"
         elif self.section == DRIFT and drift is not None and drift.passes:
-            does = {"down": "↑↓ layer"} | ({"look": "Enter look"} if drift.site else {})
+            does = {"down": "layer"} | ({"look": "look"} if drift.site else {})
         elif self.section == QUANTISED and cut is not None and cut.rows:
-            does = {"down": "↑↓ site", "look": "Enter unquantised"}
+            does = {"down": "site", "look": "unquantised"}
         elif self.shown.scrolls:
-            does = {"down": "↑↓ scroll"}
+            does = {"down": "scroll"}
         if several and (self.section == GROWTH or (self.section == DRIFT and "down" in does)):
-            does |= {"pass_next": "←→ pass", "play": "space play"}
+            does |= {"pass_next": "pass", "play": "play"}
         if self.section in MEASURED:
-            does["measure"] = "m measure"
+            does["measure"] = "measure"
         if self.section == QUANTISED:
-            does["bits"] = f"i int{12 - self.bits}"
+            does["bits"] = f"int{12 - self.bits}"
         if self.section == PAGES:
-            does["pages_larger"] = "+- size"
+            does["pages_smaller"] = "size"
         always = {"section_next", "help", "back"}
-        names = [(action, action.id.removeprefix("cache.")) for action in CACHE_ACTIONS]
+        names = [(action, action.id.removeprefix("cache.")) for action in keymap_of(self.app).cache_actions]
         return tuple(
             replace(action, hint=does.get(name, action.hint)) for action, name in names if name in always | does.keys()
         )
@@ -393,13 +395,12 @@ class CacheScreen(CacheAsking, Screen[str]):
         self.choose(PAGES)
 
     def do_cache_theme(self) -> None:
-        dark = self.app.theme == "layerstep-dark"
-        self.app.theme = "layerstep-light" if dark else "layerstep-dark"
+        self.app.theme = after(self.app.theme)
 
     def do_cache_help(self) -> None:
-        from tui.screens.help import HelpScreen
+        from tui.screens.help import HelpScreen, words_on
 
-        self.app.push_screen(HelpScreen("In the cache view"))
+        self.app.push_screen(HelpScreen("In the cache view", words_on(self)))
 
     def do_cache_back(self) -> None:
         if self.working:

@@ -113,7 +113,8 @@ class Fetching(_Base):
         self._arrived(trace)
 
     def _arrived(self, trace: Trace) -> None:
-        cursor, newcomer = carry(self.trace, self.cursor, trace), self.trace is None
+        cursor = carry(self.trace, self.cursor, trace)
+        newcomer = self.trace is None and not self.start_address
         self.trace, self.cursor, self.trouble, self.note, self._asked = trace, cursor, "", "", {}
         first = not any(view.has_focus for view in self.query(PlaneView))
         if self.start_address:

@@ -91,6 +91,7 @@ class Generating(_Base):
         @property
         def scoring(self) -> dict[str, Any]: ...
         def candidate_here(self) -> int | None: ...
+        def open_tile(self, plane: Plane, tile: int | None) -> None: ...
         def following(self, trace: Trace, cursor: Cursor) -> str: ...
         def candidates(self, plane: Plane) -> str: ...
         def _work(self, job: Job | None) -> None: ...
@@ -109,9 +110,12 @@ class Generating(_Base):
             self._queue(Run(lambda run: self._generate(run, self.sampling.tokens), many=True))
 
     def do_generate_branch(self) -> None:
-        """The candidate at the cursor as the next token of its position."""
+        """The candidate at the cursor as the next token of its position; a small picture to full size."""
         trace, cursor = self.here
         plane, token = self.plane, self.candidate_here()
+        if plane is not None and plane.view.kind == "thumbs":
+            self.open_tile(plane, plane.cell(cursor)[0])
+            return
         if plane is None or token is None:
             key = keymap_of(self.app).key("generate.branch")
             self.say(f"at logits or probs, {key} takes the candidate at the cursor as the next token")

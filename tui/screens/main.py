@@ -225,7 +225,7 @@ class MainScreen(Walking, Comparing, Asking, Generating, Copying, Learning, Arra
         focused = self.focused
         for name, on in (("#tree-pane", shown.tree), ("#stages", shown.stage), ("#why-pane", shown.why)):
             self.query_one(name).display = on
-        self.query_one("#beside").display = self.two_stages and self.maximised != "stage"
+        self.query_one("#beside").display = self.beside_seen
         self.query_one("#stage").display = self.maximised != "beside" or not self.two_stages
         self.query_one("#stages").set_class(width < STACKED, "-stacked")
         self.set_class(self.maximised != "", "-alone")

@@ -6,12 +6,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.widgets import Static
 
+from tui.keys import printed
 from tui.screens.dialog import Box, Dialog
 from tui.text import foreign
 
 
 class NoticeScreen(Dialog[str]):
-    """A notice. ``choices`` are keys with their words; the chosen key is the result."""
+    """A notice. ``choices`` are keys, by Textual's names, with their words; the chosen key is the result."""
 
     AUTO_FOCUS = ""
     BINDINGS = [Binding("enter,space,q", "leave", show=False)]  # noqa: RUF012
@@ -22,7 +23,7 @@ class NoticeScreen(Dialog[str]):
 
     def compose(self) -> ComposeResult:
         """The box."""
-        hint = " · ".join([f"{key} {words}" for key, words in self._choices] + ["Esc closes"])
+        hint = " · ".join([f"{printed(key)} {words}" for key, words in self._choices] + ["Esc closes"])
         with Box(self._title, hint, id="notice"):
             yield Static(foreign(self._message), classes="words", markup=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.views import DEPTH, HEAD_AXES
 from tui.actions import keymap_of
 from tui.render.cells import WIDEST
 from tui.settings import Settings
@@ -13,8 +14,9 @@ from tui.state.drawing import MODES
 from tui.state.layout import WIDE, panes
 from tui.state.looks import Look, Thumbs
 from tui.state.trace import Trace
-from tui.state.views import DEPTH, HEAD_AXES, Plane, views_of
+from tui.state.views import Plane, views_of
 from tui.widgets.heatmap import Heatmap
+from tui.widgets.listing import Listing
 from tui.widgets.pass_tree import PassTree
 from tui.widgets.stage import Stage
 from tui.widgets.why import WhyPane
@@ -156,6 +158,9 @@ class Walking(_Base):
 
     def col(self, by: int) -> None:
         plane = self.plane
+        if plane is not None and plane.view.kind == "list":
+            self.query_one("#view-listing", Listing).choose(by)
+            return
         if plane is not None and plane.view.cols == DEPTH:
             trace, cursor = self.here
             col = max(0, min(plane.cell(cursor)[1] + by, len(plane.depth) - 1))
@@ -244,7 +249,7 @@ class Walking(_Base):
                 self.move_to(replace(cursor, vocab=ids[row]))
             return
         if plane.view.kind == "thumbs":
-            self._open_tile(plane, row)
+            self.open_tile(plane, row)
             return
         if plane.view.cols == DEPTH and col is not None:
             cursor, col = replace(cursor, step=trace.by_site[plane.depth[col]].index), None
@@ -254,7 +259,7 @@ class Walking(_Base):
             cursor = cursor.put(trace, plane.view.cols, col)
         self.move_to(cursor)
 
-    def _open_tile(self, plane: Plane, tile: int | None) -> None:
+    def open_tile(self, plane: Plane, tile: int | None) -> None:
         """A thumbnail to full size."""
         trace, cursor = self.here
         told = self.told(plane)

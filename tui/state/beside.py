@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from engine.views import HEAD_AXES
 from tui.state.cursor import Cursor
 from tui.state.trace import Trace
-from tui.state.views import HEAD_AXES
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,17 @@ from dataclasses import dataclass
 
 WIDE, NARROW = 100, 80
 SMALLEST = (40, 10)
+LOW, FLAT = 24, 16
+"""Below these heights lines around the picture are left out."""
+STACKED = 72
+"""Below this width two pictures stand one above the other."""
+ROOMY = 180
+"""From this width on there is room for two pictures and the explanation."""
+
+
+STAGES = ("stage", "beside")
+MAXIMISED = ("tree", *STAGES, "why")
+"""The panes that can be alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +28,16 @@ class Panes:
     why: bool
 
 
-def panes(width: int, tree: bool | None, why: bool | None) -> Panes:
-    """The panes for a width; ``tree`` and ``why`` are what the person asked for, None is for the app to choose."""
+def panes(width: int, tree: bool | None, why: bool | None, two: bool = False, only: str = "") -> Panes:
+    """The panes for a width; ``tree`` and ``why`` are what the person asked for, None is for the app to choose.
+
+    ``two``: there are two pictures, so that the explanation and then the tree leave their room to them.
+    ``only`` is the pane that is maximised.
+    """
+    if only:
+        return Panes(only == "tree", only in STAGES, only == "why")
+    if two:
+        return Panes(bool(tree) or (tree is None and width >= ROOMY - 40), True, bool(why) or width >= ROOMY)
     if width >= WIDE:
         return Panes(tree is not False, True, why is not False)
     if width >= NARROW:

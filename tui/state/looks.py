@@ -263,9 +263,16 @@ def read(result: Answer, values: Sequence[float] = ()) -> Look:
 
 def _pair(entry: Answer) -> Pair:
     (one, other), (x, y), (u, v) = entry["dims"], entry["before"], entry["after"]
-    turn = (_finite(entry[name]) for name in ("inv_freq", "angle", "cos", "sin"))
-    before, after = (_finite(x), _finite(y)), (_finite(u), _finite(v))
-    return Pair(int(entry["pair"]), (int(one), int(other)), *turn, before, after)
+    return Pair(
+        pair=int(entry["pair"]),
+        dims=(int(one), int(other)),
+        inv_freq=_finite(entry["inv_freq"]),
+        angle=_finite(entry["angle"]),
+        cos=_finite(entry["cos"]),
+        sin=_finite(entry["sin"]),
+        before=(_finite(x), _finite(y)),
+        after=(_finite(u), _finite(v)),
+    )
 
 
 def _text(value: Any) -> str:

@@ -62,7 +62,7 @@ FIELDS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("repetition_penalty", "repetition", float, "above 1: seen tokens become less likely"),
     ("seed", "seed", int, "the same seed draws the same tokens"),
     ("stop", "stop text", str, r"ends a run; \n is a line break"),
-    ("tokens", "tokens a run", int, "at most so many with G"),
+    ("tokens", "tokens a run", int, "a run makes at most so many"),
 )
 """Name, label, kind and words of each field, in the order of the dialog."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.segment import Segment
 from textual.strip import Strip
 
+from engine.views import TOKEN_AXES
 from tui.render.bars import bar
 from tui.state.numbers import exact, special
-from tui.state.views import TOKEN_AXES
 from tui.text import cells, fit, right
 from tui.widgets.plane import RowsView
 

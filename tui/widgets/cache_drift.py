@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from rich.segment import Segment
 from rich.style import Style
 
+from tui.actions import keymap_of
 from tui.render.cells import UP
 from tui.render.palette import LEVELS
 from tui.state.cache import Drift, Gap
@@ -61,7 +62,7 @@ class CacheDrift(Section):
     def write(self, width: int) -> Iterator[Line]:
         drift, inks = self._drift, self.inks
         if drift is None:
-            yield from keyed("m", "runs every pass again without the cache", inks, width)
+            yield from keyed(keymap_of(self.app).key("cache.measure"), "runs every pass again without the cache", inks, width)
             yield from paragraph(STORY, inks.faint, width)
             return
         if not drift.passes:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from rich.segment import Segment
 from textual.events import Click
 
+from tui.actions import keymap_of
 from tui.render.bars import bar
 from tui.state.cache import Damage, Quantised
 from tui.state.numbers import count, size, special
@@ -59,8 +60,8 @@ class CacheQuantised(Section):
     def write(self, width: int) -> Iterator[Line]:
         found, inks = self._quantised, self.inks
         if found is None:
-            yield from keyed("m", f"runs the passes with an int{self._bits} cache", inks, width)
-            yield from keyed("i", f"int{12 - self._bits} instead", inks, width)
+            yield from keyed(keymap_of(self.app).key("cache.measure"), f"runs the passes with an int{self._bits} cache", inks, width)
+            yield from keyed(keymap_of(self.app).key("cache.bits"), f"int{12 - self._bits} instead", inks, width)
             yield from paragraph(_rounding("groups of numbers", self._bits), inks.faint, width)
             return
         head = list(self._head(found, width))

@@ -7,7 +7,7 @@ from textual.events import Click
 from textual.message import Message
 from textual.strip import Strip
 
-from tui.actions import CACHE_SECTIONS
+from tui.actions import CACHE_SECTIONS, keymap_of
 from tui.widgets.lines import LineView
 
 
@@ -41,10 +41,10 @@ class CacheTabs(LineView, can_focus=False):
         names = [name.lower() for name, _ in CACHE_SECTIONS]
         if sum(len(name) + 4 for name in names) > width:
             names = [name if n == self._chosen else "" for n, name in enumerate(names)]
-        segments, x = [], 0
+        segments, x, key = [], 0, keymap_of(self.app).key
         for n, name in enumerate(names):
             here = n == self._chosen
-            words = f"{n + 1} {name}".strip()
+            words = f"{key(f'cache.section_{n + 1}')} {name}".strip()
             segments += [
                 Segment("[" if here else " ", inks.accent),
                 Segment(words, inks.strong if here else inks.muted),

@@ -7,6 +7,7 @@ from math import isfinite
 
 from rich.segment import Segment
 
+from tui.actions import keymap_of
 from tui.state.cache import Timing
 from tui.state.numbers import count
 from tui.widgets.cache_section import Line, Section, flow, keyed, paragraph
@@ -29,7 +30,7 @@ class CacheTime(Section):
     def write(self, width: int) -> Iterator[Line]:
         timing, inks = self._timing, self.inks
         if timing is None:
-            yield from keyed("m", "measures a token with the cache and without it", inks, width)
+            yield from keyed(keymap_of(self.app).key("cache.measure"), "measures a token with the cache and without it", inks, width)
             yield from paragraph(STORY, inks.faint, width)
             return
         most = max(timing.cached, timing.uncached)

@@ -9,7 +9,7 @@ from textual.events import Click
 from textual.message import Message
 from textual.strip import Strip
 
-from tui.actions import ACTIONS, Action
+from tui.actions import Action, keymap_of
 from tui.widgets.lines import LineView
 
 
@@ -23,9 +23,9 @@ class KeyLine(LineView, can_focus=False):
             super().__init__()
             self.action = action
 
-    def __init__(self, *, id: str | None = None, actions: tuple[Action, ...] = ACTIONS) -> None:
+    def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._actions = actions
+        self._actions: tuple[Action, ...] | None = None
         self._has_trace = self._has_target = self._has_passes = self._goes_on = self._listed = False
         self._spots: list[tuple[int, int, str]] = []
 
@@ -44,7 +44,7 @@ class KeyLine(LineView, can_focus=False):
             self.forget()
 
     def offer(self, actions: tuple[Action, ...]) -> None:
-        """Hint at these."""
+        """Hint at these, not at those of the walk."""
         if actions != self._actions:
             self._actions = actions
             self.forget()
@@ -54,21 +54,26 @@ class KeyLine(LineView, can_focus=False):
         return self.cached((y, width), lambda: self._line(width) if y == 0 else [], width)
 
     def _line(self, width: int) -> list[Segment]:
-        hints = [(action, self._hint(action)) for action in self._actions]
-        able = [(action, hint) for action, hint in hints if hint and (self._has_trace or not action.needs_trace)]
+        keymap = keymap_of(self.app)
+        actions = keymap.actions if self._actions is None else self._actions
+        hints = [(action, words) for action in actions if (words := self._hint(action))]
+        able = [(action, hint) for action, hint in hints if self._has_trace or not action.needs_trace]
         able = [(action, hint) for action, hint in able if self._has_target or not action.for_target]
         able = [(action, hint) for action, hint in able if self._has_passes or not action.for_passes]
         able = [(action, hint) for action, hint in able if self._goes_on or not action.for_model]
-        chosen = set(self._fitting(able, width - 1))
+        keys = {action.id: keymap.hint_keys(action) for action, _ in able}
+        able = [(action, words) for action, words in able if keys[action.id]]
+        chosen = set(self._fitting([(action, f"{keys[action.id]} {words}") for action, words in able], width - 1))
         segments, x = [Segment(" ", self.inks.text)], 1
         self._spots = []
-        for action, hint in able:
+        for action, words in able:
             if action.id not in chosen:
                 continue
-            keys, words = hint.split(" ", 1) if hint == action.listed else hint.rsplit(" ", 1)
-            segments += [Segment(keys, self.inks.primary), Segment(f" {words}  ", self.inks.muted)]
-            self._spots.append((x, x + len(hint), action.id))
-            x += len(hint) + 2
+            key = keys[action.id]
+            segments += [Segment(key, self.inks.primary), Segment(f" {words}  ", self.inks.muted)]
+            stop = x + len(key) + 1 + len(words)
+            self._spots.append((x, stop, action.id))
+            x = stop + 2
         return segments
 
     def _hint(self, action: Action) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 from textual.strip import Strip
 
+from tui.actions import keymap_of
 from tui.state.cursor import Cursor
 from tui.state.trace import Trace
 from tui.text import cells, fit, foreign
@@ -28,7 +29,8 @@ class HeaderLine(LineView, can_focus=False):
         """
         facts = facts_of(trace, file) if trace else (state,)
         place = f"step {cursor.step + 1}/{len(trace.steps)}" if trace and cursor else ""
-        branch = f"branch {trace.branch + 1} of {trace.branches} (u)" if trace and trace.branches > 1 else ""
+        key = keymap_of(self.app).key("generate.branches")
+        branch = f"branch {trace.branch + 1} of {trace.branches} ({key})" if trace and trace.branches > 1 else ""
         if (facts, place, sampling, branch) != (self._facts, self._place, self._sampling, self._branch):
             self._facts, self._place, self._sampling, self._branch = facts, place, sampling, branch
             self.forget()

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
 from textual.events import Click
+from textual.geometry import Region
 from textual.strip import Strip
 
-from tui.render.cells import WIDEST, Scale, auto_height, auto_width
+from engine.views import TOKEN_AXES
+from tui.render.cells import WIDEST, Scale, auto_height, auto_width, worded_width
 from tui.render.profile import profile
 from tui.state.block import Block, Stats
+from tui.state.drawing import Drawing
+from tui.state.looks import Grid
 from tui.state.numbers import short
-from tui.state.views import TOKEN_AXES, Plane
+from tui.state.views import Plane
 from tui.text import cells, centred, fit, right
 from tui.widgets.plane import PlaneView
 
@@ -25,20 +30,43 @@ UNKNOWN = Stats(low=-1.0, high=1.0, std=1.0)
 """What a picture is measured with until its statistics are here."""
 
 
+class Sight(NamedTuple):
+    """What is seen: the width of the room, the first row and column, how many columns, of how many rows."""
+
+    width: int
+    top: int
+    left: int
+    columns: int
+    rows: int
+
+
 class Heatmap(PlaneView):
-    """A query × key pattern or any matrix. ``zoom`` sets the width of a cell; 0 chooses it."""
+    """A query × key pattern, any matrix, or words with their numbers, as the lens has.
+
+    The width of a cell is what its numbers need; it stays while the axes and sizes do, so that one can toggle through
+    the steps from scores to pattern on the same cells, and grows only where numbers would not fit.
+    """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.zoom = 0
-        self.shades = False
+        self.drawing = Drawing()
         self._gutter = 1
         self._width = 2
         self._height = 1
         self._labelled = False
+        self._held: tuple[object, int] = (None, 0)
         self._scale: Scale | None = None
+        self._measured: tuple[Grid | None, int] = (None, 0)
+        self._sight: Sight | None = None
+        self._labels: dict[int, str] = {}
+        self._limits: dict[int, float] = {}
         self._profile: list[list[Segment]] = []
         self._profile_key: object = None
+
+    @property
+    def shades(self) -> bool:
+        """Whether cells are shades in place of colours."""
+        return self.drawing.shades
 
     @property
     def cell_width(self) -> int:
@@ -61,10 +89,10 @@ class Heatmap(PlaneView):
         total = self.plane.size[1] if self.plane else 0
         return max(0, min(total - self.columns, -(-self.scroll_offset.x // self._width)))
 
-    def restyle(self, zoom: int | None = None, shades: bool | None = None) -> None:
-        """Another cell width or way to draw cells."""
-        self.zoom = self.zoom if zoom is None else max(0, min(zoom, WIDEST))
-        self.shades = self.shades if shades is None else shades
+    def restyle(self, drawing: Drawing) -> None:
+        if drawing == self.drawing:
+            return
+        self.drawing = drawing
         self._strips.clear()
         self.measure()
         self.follow(False)
@@ -73,19 +101,52 @@ class Heatmap(PlaneView):
 
     def measure(self) -> None:
         self._profile_key = None
+        self._labels.clear()
+        self._limits.clear()
         if self.plane is None:
             return
         rows, cols = self.plane.size
-        stats = self.block.stats if self.block else UNKNOWN
+        stats, drawing = self.block.stats if self.block else UNKNOWN, self.drawing
         self._gutter = min(_gutter(self.plane), max(1, self.room.width // 3))
-        space = max(0, self.room.width - self._gutter)
-        scale = Scale(stats, self.palette, 1, self.plane.zero_is_masked(stats), self.shades, self.plane.step.whole)
-        self._width = self.zoom or auto_width(cols, space, scale.needed())
+        probabilities = self._words is not None and stats.low >= 0 and 0 < stats.high <= 1
+        weight, whole = self.plane.zero_is_masked(stats) or probabilities, self.plane.step.whole
+        scale = Scale(stats, self.palette, 1, weight, drawing.shades, whole, drawing.mode, drawing.fixed)
+        self._width = min(drawing.zoom, WIDEST) or self._auto_width(self.plane, scale)
         self._scale = replace(scale, width=self._width)
         self._labelled = _readable(self.plane, self._width)
         self._height = auto_height(rows, self.room.height - 1, self._width)
         hidden = max(0, cols - self.columns)
         self._virtual(self.room.width + hidden * self._width, rows * self._height + 1)
+
+    def _auto_width(self, plane: Plane, scale: Scale) -> int:
+        """The width of a cell for this plane; the one before where it has the same axes and its numbers fit."""
+        space, longest, view = max(0, self.room.width - self._gutter), self._longest, plane.view
+        held, before = self._held
+        same = (view.kind, view.rows, view.cols, plane.size, space, scale.shades)
+        if held == same and (self.block is None or (before >= scale.needed() > 0) or longest):
+            return before
+        if longest:
+            width = worded_width(plane.size[1], space, longest)
+        else:
+            width = auto_width(plane.size[1], space, scale.needed())
+        if self.block is not None:
+            self._held = (same, width)
+        return width
+
+    @property
+    def _words(self) -> Grid | None:
+        """The words in the cells, where there are some."""
+        told = self.block.told if self.block else None
+        return told if isinstance(told, Grid) and told.texts else None
+
+    @property
+    def _longest(self) -> int:
+        """Cells of the longest word in the cells; 0 where there are none."""
+        grid = self._words
+        if grid is not self._measured[0]:
+            words = (text for row in grid.texts[:64] for text in row) if grid else ()
+            self._measured = (grid, max(map(cells, words), default=0))
+        return self._measured[1]
 
     def seen(self) -> tuple[tuple[int, int], tuple[int, int]]:
         rows, cols = self.plane.size if self.plane else (0, 0)
@@ -108,17 +169,27 @@ class Heatmap(PlaneView):
         if (x, y) != tuple(self.scroll_offset):
             self.scroll_to(x=max(0, x), y=max(0, y), animate=False, force=True, immediate=True)
 
+    def _paint(self, crop: Region) -> list[Strip]:
+        self._sight = self._look()  # once for all lines: to ask for the scroll offset costs more than to draw a line
+        lines = super()._paint(crop)
+        self._sight = None
+        return lines
+
+    def _look(self) -> Sight:
+        rows, cols = self.plane.size if self.plane else (0, 0)
+        return Sight(self.room.width, self.scroll_offset.y, self.first_column, min(self.columns, cols), rows)
+
     def strip(self, y: int) -> Strip:
-        plane, width = self.plane, self.room.width
+        plane = self.plane
+        width, top, left, count, rows = self._sight or self._look()
         if plane is None or self._scale is None:
             return self.blank(width)
-        left, count = self.first_column, min(self.columns, plane.size[1])
         if y == 0:
             return self.cached(("head", left, self.cell[1], width), lambda: self._heading(plane, left, count), width)
         row, part = divmod(y - 1, self._height)  # cells are high only where all rows fit
-        row += self.scroll_offset.y
-        if row >= plane.size[0]:
-            return self._profile_strip(plane, y - 1 - plane.size[0] * self._height, left, count)
+        row += top
+        if row >= rows:
+            return self._profile_strip(plane, y - 1 - rows * self._height, left, count)
         here = self.cell[1] if row == self.cell[0] else -1
         words = part == (self._height - 1) // 2
         return self.cached(
@@ -128,10 +199,28 @@ class Heatmap(PlaneView):
     def _line(self, plane: Plane, row: int, left: int, count: int, here: int, words: bool) -> list[Segment]:
         """A line of a row; only one line of a high row has words."""
         assert self._scale is not None
-        values = self.block.line(row, left, left + count) if self.block else [None] * count
-        label = right(plane.label(plane.view.rows, row), self._gutter - 1) if words else " " * (self._gutter - 1)
+        block, scale = self.block, self._scale
+        values = block.line(row, left, left + count) if block else [None] * count
+        limit = self._limit(block, scale, row) if block is not None and scale.mode == "row" else 0.0
+        label = self._label(plane, row) if words else " " * (self._gutter - 1)
         style = self.inks.strong if here >= 0 else self.inks.muted
-        return [Segment(label + " ", style), *self._scale.segments(values, here - left if here >= 0 else -1, words)]
+        cursor, grid = here - left if here >= 0 else -1, self._words
+        if grid is not None and block is not None:
+            labels = [grid.text(row - block.row, col - block.col) for col in range(left, left + count)]
+            return [Segment(label + " ", style), *scale.worded(values, labels, cursor, words, limit)]
+        return [Segment(label + " ", style), *scale.segments(values, cursor, words, limit)]
+
+    def _limit(self, block: Block, scale: Scale, row: int) -> float:
+        found = self._limits.get(row)
+        if found is None:
+            found = self._limits[row] = scale.row_limit(block.line(row, block.col, block.col + block.cols))
+        return found
+
+    def _label(self, plane: Plane, row: int) -> str:
+        found = self._labels.get(row)
+        if found is None:
+            found = self._labels[row] = right(plane.label(plane.view.rows, row), self._gutter - 1)
+        return found
 
     def _profile_strip(self, plane: Plane, y: int, left: int, count: int) -> Strip:
         """A line of the row at the cursor as bars, where there is room for them below the cells."""

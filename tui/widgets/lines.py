@@ -6,14 +6,15 @@ from collections.abc import Callable, Hashable, Iterable
 
 from rich.segment import Segment
 from rich.style import Style
-from textual.filter import ANSIToTruecolor
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
+from textual.scrollbar import ScrollBar
 from textual.strip import Strip
 
 from tui.render.palette import Inks, Palette, inks, palette
 from tui.text import cells, fit
 from tui.themes import THEMES
+from tui.widgets.scrollbar import LineBar, filtered
 
 MOST_STRIPS = 2000
 
@@ -56,6 +57,7 @@ class LineView(ScrollView, inherit_bindings=False):
         super().__init__(id=id, classes=classes)
         self._strips: dict[Hashable, Strip] = {}
         self._drawing: Size | None = None
+        self._painted: tuple[Hashable, list[Strip]] = (None, [])
 
     def strip(self, y: int) -> Strip:
         """The line ``y`` of the widget (not of its content), ``self.room`` wide."""
@@ -64,6 +66,15 @@ class LineView(ScrollView, inherit_bindings=False):
     def drawn(self, y: int) -> Strip:
         """The line ``y`` as it is drawn: ``strip(y)``, unless something else stands in its place."""
         return self.strip(y)
+
+    @property
+    def vertical_scrollbar(self) -> ScrollBar:
+        """The vertical scrollbar, made when it is first asked for."""
+        if self._vertical_scrollbar is None:
+            self._vertical_scrollbar = LineBar(True, "vertical", thickness=self.scrollbar_size_vertical)
+            self._vertical_scrollbar.display = False
+            self.app._start_widget(self, self._vertical_scrollbar)
+        return self._vertical_scrollbar
 
     @property
     def room(self) -> Size:
@@ -79,7 +90,7 @@ class LineView(ScrollView, inherit_bindings=False):
     def palette(self) -> Palette:
         """The theme's heatmap styles."""
         theme = THEMES.get(self.app.theme)
-        return palette(theme.dark if theme else True)
+        return palette(theme.dark, theme.name) if theme else palette(True)
 
     def cached(self, key: Hashable, build: Callable[[], Iterable[Segment]], width: int) -> Strip:
         """A strip from the cache; built, cut and padded to ``width`` cells on a miss."""
@@ -87,7 +98,7 @@ class LineView(ScrollView, inherit_bindings=False):
         if found is None:
             if len(self._strips) >= MOST_STRIPS:
                 self._strips.clear()
-            found = self._filtered(Strip(build()).adjust_cell_length(max(0, width), self.inks.text))
+            found = filtered(self, Strip(build()).adjust_cell_length(max(0, width), self.inks.text))
             self._strips[key] = found
         return found
 
@@ -101,12 +112,25 @@ class LineView(ScrollView, inherit_bindings=False):
         super().notify_style_update()
         self._strips.clear()
 
+    def _set_dirty(self, *regions: Region) -> None:
+        self._painted = (None, [])
+        super()._set_dirty(*regions)
+
     def render_lines(self, crop: Region) -> list[Strip]:
-        """The lines of a region, without the detour through the styles cache."""
+        """The lines of a region, without the detour through the styles cache.
+
+        Textual asks every widget whose container was drawn on: where nothing changed, the lines are those of before.
+        """
+        state = (crop, self.size, *self.scroll_offset)
+        if self._painted[0] != state:
+            self._painted = (state, self._paint(crop))
+        return self._painted[1]
+
+    def _paint(self, crop: Region) -> list[Strip]:
         room = self.room
         if room.width <= 0 or room.height <= 0:
-            return [Strip.blank(crop.width, self.inks.text)] * crop.height
-        lines, style = [], self.inks.text
+            return [self.blank(crop.width)] * crop.height
+        lines, style = [], next(iter(self.blank(1))).style
         self._drawing = room  # it is asked for again and again, and costs a walk over the screen each time
         for y in range(crop.y, crop.bottom):
             line = self.drawn(y) if y < room.height else Strip.blank(room.width, style)
@@ -118,10 +142,4 @@ class LineView(ScrollView, inherit_bindings=False):
 
     def blank(self, width: int, style: Style | None = None) -> Strip:
         """An empty line."""
-        return self._filtered(Strip.blank(max(0, width), style or self.inks.text))
-
-    def _filtered(self, strip: Strip) -> Strip:
-        for line_filter in self.app.get_line_filters():
-            if not isinstance(line_filter, ANSIToTruecolor):  # every colour here is a true one already
-                strip = strip.apply_filter(line_filter, self.background_colors[1])
-        return strip
+        return filtered(self, Strip.blank(max(0, width), style or self.inks.text))

@@ -38,6 +38,7 @@ class PlaneView(LineView, can_focus=True):
         self.cell = (0, 0)
         self.trouble = ""
         self._asked: object = None
+        self._followed = False
 
     def show(self, plane: Plane, cell: tuple[int, int], block: Block | None) -> None:
         """Draw this plane with the cursor at ``cell``; ``block`` is what is here of it."""
@@ -53,10 +54,16 @@ class PlaneView(LineView, can_focus=True):
             self.measure()
         resized = self.virtual_size != size  # by statistics that came: numbers may need wider cells
         if fresh or moved or resized:  # not for a window that came because somebody scrolled away from the cursor
-            self.follow(fresh or resized)
+            self._keep_in_sight(fresh or resized)
         if changed or moved:
             self.refresh()
         self.want()
+
+    def _keep_in_sight(self, fresh: bool) -> None:
+        """Follow the cursor, as soon as there is room to do so."""
+        if self.room.height > 1:
+            self.follow(fresh or not self._followed)
+            self._followed = True
 
     def restyle(self, drawing: Drawing) -> None:
         """Another way to draw cells, for pictures that have some."""
@@ -111,7 +118,7 @@ class PlaneView(LineView, can_focus=True):
         self._strips.clear()
         if self.plane is not None:
             self.measure()
-            self.follow(False)
+            self._keep_in_sight(False)
             self.refresh()
             self.call_after_refresh(self.want)
 

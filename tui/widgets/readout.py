@@ -5,12 +5,14 @@ from __future__ import annotations
 from rich.segment import Segment
 from textual.strip import Strip
 
+from engine.views import DEPTH, TOKEN_AXES
 from tui.render.cells import MASKED, Scale, legend
 from tui.state.answers import Ranking
 from tui.state.block import Block
 from tui.state.cursor import Cursor
+from tui.state.looks import Thumbs
 from tui.state.numbers import count, exact, short
-from tui.state.views import TOKEN_AXES, Plane
+from tui.state.views import Plane
 from tui.text import cells, fit, foreign
 from tui.widgets.lines import LineView
 
@@ -26,12 +28,14 @@ def spot(plane: Plane, cursor: Cursor) -> list[tuple[str, str, int]]:
     return [
         (axis, named.get(axis) or plane.label(axis, index), plane.step.first(axis) + index)
         for axis in extra + axes
-        for index in [cursor.index(plane.trace, axis)]
+        for index in [plane.cell(cursor)[1] if axis == DEPTH else cursor.index(plane.trace, axis)]
     ]
 
 
 def value_words(plane: Plane, block: Block | None, cell: tuple[int, int]) -> str:
-    """The value at a cell in words; … while it is not here."""
+    """The value at a cell in words; … while it is not here, '' in a picture whose cells are no values."""
+    if plane.view.look and plane.view.kind != "grid":
+        return ""
     return plane.words(block.value(*cell), block.stats) if block else "…"
 
 
@@ -49,6 +53,16 @@ def _candidate(ranking: Ranking | None, cursor: Cursor | None) -> str:
         else f"  drawn {row.drawn:.4f}"
     )
     return f"{foreign(row.label)} ({row.id})  p {row.prob:.4f}{drawn}  logit {exact(row.logit)}"
+
+
+def _tile(block: Block | None, number: int) -> str:
+    """A small picture in words."""
+    told = block.told if block else None
+    if not isinstance(told, Thumbs) or not 0 <= number < len(told.tiles):
+        return ""
+    tile = told.tiles[number]
+    entropy = "" if tile.entropy is None else f"   {tile.entropy:.2f} bits of entropy"
+    return f"{foreign(tile.title)}{entropy}   Enter opens"
 
 
 class Readout(LineView, can_focus=False):
@@ -77,6 +91,8 @@ class Readout(LineView, can_focus=False):
         value = value_words(plane, block, plane.cell(cursor)) if plane and cursor else ""
         if plane and plane.view.kind == "ranked":
             words, value = [word for word in words if word[0] != "d_vocab"], _candidate(ranking, cursor)
+        if plane and cursor and plane.view.kind == "thumbs":  # all queries and keys are in it
+            words, value = [], _tile(block, plane.cell(cursor)[0])
         self._whole = plane is not None and plane.step.whole
         state = (words, value, block, scale, trouble)
         if state != (self._words, self._value, self._block, self._scale, self._trouble):
@@ -109,17 +125,20 @@ class Readout(LineView, can_focus=False):
         if block is None or self._trouble:
             return []
         stats = block.stats
+        cells_are_values = block.told is None or block.told.KIND == "grid"
         segments = [Segment(" ", inks.text)]
-        scaled = self._scale is not None and not self._whole
-        if self._scale is not None and scaled:
-            low, high = (-self._scale.limit if stats.signed else 0.0), self._scale.limit
-            below = "≤" if stats.clipped and stats.low < low else ""
-            above = "≥" if stats.clipped and stats.high > high else ""
+        scale = self._scale if not self._whole else None
+        if scale is not None:
+            low, high = scale.ends
             segments += [
-                Segment(f"{below}{short(low)} ", inks.muted),
-                *legend(self._scale, max(8, width // 5)),
-                Segment(f" {above}{short(high)}  ", inks.muted),
+                Segment(f"{low} ", inks.muted),
+                *legend(scale, max(8, width // 5)),
+                Segment(f" {high}  ", inks.muted),
             ]
+            if scale.words:
+                segments.append(Segment(f"{scale.words}  ", inks.accent))
+        if not cells_are_values:
+            return segments if scale is not None else []
         parts = [f"min {exact(stats.low, True)}", f"max {exact(stats.high, True)}"]
         if not self._whole:
             parts = [f"min {short(stats.low)}", f"max {short(stats.high)}"]
@@ -127,8 +146,8 @@ class Readout(LineView, can_focus=False):
         if stats.masked:
             parts.insert(0, f"{MASKED} {count(stats.masked)} masked")
         used = sum(segment.cell_length for segment in segments)
-        if self._scale is not None and scaled and self._scale.places < 0:
-            ends = f"{'±' if stats.signed else '0…'}{short(self._scale.limit, 5)}"
+        if scale is not None and scale.places < 0 and scale.mode == "auto":
+            ends = f"{'±' if scale.signed else '0…'}{short(scale.limit, 5)}"
             words = f"shade = share of {ends}"
             parts.insert(0, words if used + len(words) + 2 <= width else f"shade of {ends}")
         if stats.nonfinite:

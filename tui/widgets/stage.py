@@ -7,12 +7,13 @@ from typing import cast
 
 from textual.app import ComposeResult
 
+from engine.views import HEAD_AXES
 from tui.state.answers import Ranking
 from tui.state.block import Block
 from tui.state.cursor import Cursor
 from tui.state.drawing import Drawing
 from tui.state.looks import Chain
-from tui.state.views import HEAD_AXES, Plane, views_of
+from tui.state.views import Plane, views_of
 from tui.widgets.chain import ChainLine
 from tui.widgets.pane import Pane
 from tui.widgets.plane import PlaneView

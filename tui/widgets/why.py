@@ -12,18 +12,18 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.strip import Strip
 
+from engine.views import DEPTH
 from tui.state.answers import Check
 from tui.state.block import Block
 from tui.state.cursor import Cursor
+from tui.state.looks import Chain, Grid, Look
 from tui.state.numbers import count, exact
 from tui.state.trace import Step, Trace
 from tui.state.views import Plane
 from tui.text import cells, fit, foreign
-from tui.widgets.lines import LineView, wrap
+from tui.widgets.lines import LineView
 from tui.widgets.readout import spot, value_words
-
-Line = tuple[list[Segment], int]
-"""A line, and the step that a click on it leads to (-1: none)."""
+from tui.widgets.why_lines import EMPTY, Line, paragraph, sharing, stages
 
 WEIGHTS = 4
 """So many of a step's weights are named; a mixture of experts has hundreds."""
@@ -46,10 +46,17 @@ class WhyPane(LineView, can_focus=True):
             super().__init__()
             self.step = step
 
+    class Asked(Message):
+        """A place in the text was clicked: ``at`` is the character of the line."""
+
+        def __init__(self, line: str, at: int) -> None:
+            super().__init__()
+            self.line, self.at = line, at
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._state: tuple[Plane | None, Cursor | None, Block | None, tuple[Check, ...] | None, str, str]
-        self._state = (None, None, None, None, "", "")
+        self._state: tuple[Plane | None, Cursor | None, Block | None, tuple[Check, ...] | None, str, str, Chain | None]
+        self._state = (None, None, None, None, "", "", None)
         self._lines: list[Line] = []
 
     def show(
@@ -60,12 +67,13 @@ class WhyPane(LineView, can_focus=True):
         checks: tuple[Check, ...] | None,
         trouble: str = "",
         numbers: str = "",
+        chain: Chain | None = None,
     ) -> None:
         """Explain the cursor's step; ``checks`` is None while they are not here, ``trouble`` why there is no value.
 
-        ``numbers`` are the formula's, in the pass that is looked at.
+        ``numbers`` are the formula's, in the pass that is looked at; ``chain`` is the way of a query × key cell.
         """
-        state = (plane, cursor, block, checks, trouble, numbers)
+        state = (plane, cursor, block, checks, trouble, numbers, chain)
         if state == self._state:
             return
         old = self._state[0]
@@ -85,10 +93,13 @@ class WhyPane(LineView, can_focus=True):
         return self.cached((place, width), lambda: self._lines[place][0], width)
 
     def on_click(self, event: Click) -> None:
-        """A click on an input goes to the step that wrote it."""
+        """A click on an input goes to the step that wrote it, one on a word asks what it means."""
         place = event.y + self.scroll_offset.y
         if 0 <= place < len(self._lines) and self._lines[place][1] >= 0:
             self.post_message(self.Chosen(self._lines[place][1]))
+        else:
+            line = self.strip(event.y)
+            self.post_message(self.Asked(line.text, len(line.crop(0, max(0, event.x)).text)))
 
     def notify_style_update(self) -> None:
         """The theme changed: the lines hold styles."""
@@ -97,12 +108,12 @@ class WhyPane(LineView, can_focus=True):
             self._lay_out()
 
     def _lay_out(self) -> None:
-        plane, cursor, block, checks, trouble, numbers = self._state
+        plane, cursor, block, checks, trouble, numbers, chain = self._state
         width = self.room.width
         if not self.display or width < 4 or plane is None or cursor is None:
             self._lines = []
         else:
-            self._lines = list(self._write(plane, cursor, block, checks, trouble, numbers, width))
+            self._lines = list(self._write(plane, cursor, block, checks, trouble, numbers, chain, width))
         size = Size(width, len(self._lines))
         if size != self.virtual_size:
             self.virtual_size = size
@@ -116,30 +127,37 @@ class WhyPane(LineView, can_focus=True):
         checks: Sequence[Check] | None,
         trouble: str,
         numbers: str,
+        chain: Chain | None,
         width: int,
     ) -> Iterator[Line]:
         inks, step = self.inks, plane.step
-        yield from _paragraph(step.title or step.label, inks.strong, width)
-        yield from _paragraph(step.formula, inks.accent, width)
         one_size = plane.at is None or len(plane.trace.passes) == 1  # those of the step are of all passes together
-        yield from _paragraph(step.numbers if one_size else numbers, inks.muted, width)
-        if step.story:
-            yield _EMPTY
-            yield from _paragraph(step.story, inks.text, width)
-        yield _EMPTY
+        told: Look | Step = step if block is None or block.told is None else block.told
+        yield from paragraph(told.title or step.label, inks.strong, width)
+        yield from paragraph(told.formula, inks.accent, width)
+        yield from paragraph(told.numbers if one_size or told is not step else numbers, inks.muted, width)
+        if told.story:
+            yield EMPTY
+            yield from paragraph(told.story, inks.text, width)
+        yield EMPTY
         yield from self._flow(plane.trace, step, plane.at, width)
         if trouble:
-            yield _EMPTY
-            yield from _paragraph(f"✗ {trouble}", inks.error, width)
+            yield EMPTY
+            yield from paragraph(f"✗ {trouble}", inks.error, width)
         elif plane.view.kind != "ranked":
-            yield _EMPTY
+            yield EMPTY
             yield from self._here(plane, cursor, block, width)
+        if chain is not None and chain.stages and not trouble:
+            yield EMPTY
+            yield from stages(chain, step.site, plane.trace, inks, width)
+        if shared := list(sharing(plane, cursor, inks, width)):
+            yield from (EMPTY, *shared)
         if checks or (checks is None and not trouble):
-            yield _EMPTY
+            yield EMPTY
             yield from self._checks(checks, _over(plane), width)
         if not step.on_path and not trouble:
-            yield _EMPTY
-            yield from _paragraph(f"○ {_unwritten(step)}", inks.muted, width)
+            yield EMPTY
+            yield from paragraph(f"○ {_unwritten(step)}", inks.muted, width)
 
     def _flow(self, trace: Trace, step: Step, at: int | None, width: int) -> Iterator[Line]:
         inks = self.inks
@@ -172,7 +190,7 @@ class WhyPane(LineView, can_focus=True):
         heads = [(axis, str(index), index) for axis, index in plane.place if axis in ("head", "kv_head")]
         places = heads + spot(plane, cursor)
         for axis, label, index in places:
-            size = plane.step.size(axis)
+            size = len(plane.depth) if axis == DEPTH else plane.step.size(axis)
             tail = f"  {index} of {size}" if label != str(index) else f"  of {size}"
             if plane.step.first(axis):
                 tail = f"  at {index}"
@@ -184,23 +202,15 @@ class WhyPane(LineView, can_focus=True):
                 ],
                 -1,
             )
-        yield (
-            [
-                Segment(f" {fit('value', 8)} ", inks.muted),
-                Segment(value_words(plane, block, plane.cell(cursor)), inks.accent),
-            ],
-            -1,
-        )
-        if block is not None and not plane.step.whole:
+        told = block.told if block else None
+        if isinstance(told, Grid) and (word := told.text(plane.cell(cursor)[0] - told.start, plane.cell(cursor)[1])):
+            yield [Segment(f" {fit('token', 8)} ", inks.muted), Segment(foreign(word), inks.strong)], -1
+        if words := value_words(plane, block, plane.cell(cursor)):
+            yield [Segment(f" {fit('value', 8)} ", inks.muted), Segment(words, inks.accent)], -1
+        if block is not None and told is None and not plane.step.whole:
             stats = block.stats
-            yield (
-                [
-                    Segment(f" {fit('norm', 8)} ", inks.muted),
-                    Segment(exact(stats.norm), inks.text),
-                    Segment("  all cells", inks.faint),
-                ],
-                -1,
-            )
+            norm = [Segment(exact(stats.norm), inks.text), Segment("  all cells", inks.faint)]
+            yield [Segment(f" {fit('norm', 8)} ", inks.muted), *norm], -1
             if stats.nonfinite:
                 yield [Segment(f" ✗ {count(stats.nonfinite)} values are not finite", inks.error)], -1
 
@@ -210,15 +220,12 @@ class WhyPane(LineView, can_focus=True):
         if checks is None:
             yield [Segment(" checking …", inks.faint)], -1
             return
-        yield from _paragraph(over, inks.faint, width)
+        yield from paragraph(over, inks.faint, width)
         for check in checks:
             mark, tone = ("✓", inks.success) if check.ok else ("✗", inks.error)
-            for n, (line, _) in enumerate(_paragraph(check.name, inks.text if check.ok else inks.error, width - 2)):
+            for n, (line, _) in enumerate(paragraph(check.name, inks.text if check.ok else inks.error, width - 2)):
                 yield [Segment(f" {mark}" if n == 0 else "  ", tone), *line], -1
-            yield from _paragraph(check.words, inks.muted, width, indent=3)
-
-
-_EMPTY: Line = ([], -1)
+            yield from paragraph(check.words, inks.muted, width, indent=3)
 
 
 def _over(plane: Plane) -> str:
@@ -245,10 +252,3 @@ def _shape(step: Step) -> str:
 def _tail(name: str, width: int) -> str:
     """A site's name, its end kept where it is too long."""
     return fit(name, min(width, cells(name))) if cells(name) <= width else "…" + name[-(width - 1) :]
-
-
-def _paragraph(text: str, style: Style, width: int, indent: int = 1) -> Iterator[Line]:
-    """Foreign text as wrapped lines."""
-    for part in str(text).split("\n") if text else ():
-        for line in wrap(foreign(part), max(4, width - indent - 1)):
-            yield [Segment(" " * indent + line, style)], -1
