@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from engine import tracefile, windows
-from engine.analysis import kvcache, looks, planes
+from engine.analysis import kvcache, looks
 from engine.analysis.drift import drift
 from engine.analysis.pages import pages
 from engine.analysis.quantised import quantised
@@ -36,6 +36,9 @@ from engine.windows import Difference, Plane
 
 RECORDING = ("keep", "kernel", "max_memory", "target")
 """Parameters of a request that are handed to ``trace`` as they are."""
+
+MAX_CELLS = 4 * 1024 * 1024
+"""The most numbers that one request for a window is answered with."""
 
 
 class Slot:
@@ -170,8 +173,8 @@ class Session:
         """
         plane = self.plane({**(params or {}), "address": address})
         cells = math.prod(windows.shape_of(plane.asked))
-        if cells > planes.MAX_CELLS:
-            raise AddressError(f"{address} is {cells:,} cells; ask for at most {planes.MAX_CELLS:,} at a time")
+        if cells > MAX_CELLS:
+            raise AddressError(f"{address} is {cells:,} cells; ask for at most {MAX_CELLS:,} at a time")
         mine = plane.first if isinstance(plane, Difference) else plane
         plain, at = plane is mine and mine.over is None, mine.address.at
         tensor = windows.values(plane, watch)

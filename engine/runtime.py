@@ -34,6 +34,13 @@ CGROUPS = Path("/sys/fs/cgroup")
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # glibc's malloc.h
 
 
+def as_part(watch: Watch | None, before: int, of: int) -> Watch | None:
+    """The watch of one of ``of`` like pieces of work, ``before`` of which are done, that tells of all of it."""
+    if watch is None:
+        return None
+    return lambda done, size, what: watch(before * size + done, of * size, what)
+
+
 def prepare() -> None:
     """Set how threads wait, how freed memory is kept and how often Python looks for garbage. Called after torch is
     imported it does only the last two.

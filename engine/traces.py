@@ -292,7 +292,7 @@ class Trace:
             return p.given[name]
         if name in p.kept:
             return p.kept[name]
-        if (derived := self._derived.get(name, at)) is not None:
+        if (derived := self.remembered(name, at)) is not None:
             return derived
         if name in self.program.caches:
             return earlier(self, name, at).rows
@@ -343,6 +343,10 @@ class Trace:
                 f"{name} of {' × '.join(map(str, shape))} takes {human(size)} to derive, but {human(free)} is free; "
                 "ask for a part of it, e.g. one head and some query rows [h=0,q=0:512]"
             )
+
+    def remembered(self, name: str, at: int) -> Tensor | None:
+        """What was derived of a pass, if it is held still."""
+        return self._derived.get(name, at)
 
     def remember(self, name: str, at: int, tensor: Tensor) -> None:
         """Hold what was derived of a pass, as long as there is room."""

@@ -1,6 +1,6 @@
 """Parts of a site as an app shows them: as they are, one axis reduced, or the difference of two; and their statistics.
 
-Nothing here is ever whole in memory: a plane is read in parts of at most ``planes.MAX_CELLS`` numbers.
+No plane is ever whole in memory: it is read in parts of at most CELLS_AT_ONCE numbers.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.analysis import planes
-from engine.analysis.planes import Ranges
 from engine.errors import AddressError
 from engine.jsontext import Json
 from engine.ops.base import Shape
@@ -23,6 +21,10 @@ from engine.statistics import Statistics
 from engine.text import display
 from engine.traces import Trace
 
+CELLS_AT_ONCE = 256 * 1024
+"""Numbers that are read in one go: so few that whoever waits is told, and can cancel, many times a second."""
+Ranges = tuple[tuple[int, int], ...]
+"""A half-open range along each axis of a plane."""
 Told = Callable[[float], None]
 """Hears what share of some work is done, and may end it by raising."""
 HOW = ("mean", "max")
@@ -109,7 +111,7 @@ class Plane:
         dim = [a for a in self.site.axes if a in self.axes or a == axis].index(axis)
         size = self.trace.shape(self.site.name, self.address.at)[self.site.axes.index(axis)]
         rows, *inner = shape_of((*ranges[:1], *self.whole[1:])) or (1,)  # a step may have to compute all keys for few
-        each = max(1, planes.MAX_CELLS // max(1, rows * math.prod(inner)))
+        each = max(1, CELLS_AT_ONCE // max(1, rows * math.prod(inner)))
         total: Tensor | None = None
         for start in range(0, size, each):
             told(start / size)
@@ -206,13 +208,29 @@ def values(plane: Plane | Difference, watch: Watch | None = None) -> Tensor:
 
 
 def blocks(plane: Plane | Difference, watch: Watch | None = None) -> Iterator[Tensor]:
-    """All of a plane in parts of at most ``planes.MAX_CELLS``, so that a large one is never whole in memory."""
+    """All of a plane in parts of at most CELLS_AT_ONCE numbers, in order."""
     return (part for _, part in _tiles(plane, plane.whole, watch))
 
 
 def statistics(plane: Plane | Difference, watch: Watch | None = None) -> Json:
     """Of all of a plane."""
     return Statistics.of(blocks(plane, watch)).told(masks=plane.hides)
+
+
+def cut(ranges: Ranges) -> Iterator[Ranges]:
+    """A part of a plane in tiles of at most CELLS_AT_ONCE numbers, in order."""
+    if not ranges:
+        yield ()
+        return
+    (first, end), *rest = ranges
+    inner = math.prod(shape_of(tuple(rest)))
+    if inner > CELLS_AT_ONCE:
+        for i in range(first, end):
+            yield from (((i, i + 1), *tile) for tile in cut(tuple(rest)))
+    else:
+        step = CELLS_AT_ONCE // max(1, inner)
+        for start in range(first, end, step):
+            yield ((start, min(end, start + step)), *rest)
 
 
 def shape_of(ranges: Ranges) -> Shape:
@@ -227,7 +245,7 @@ def as_float64(tensor: Tensor) -> Tensor:
 
 def _tiles(plane: Plane | Difference, ranges: Ranges, watch: Watch | None) -> Iterator[tuple[Ranges, Tensor]]:
     """A part of a plane tile by tile; ``watch`` hears of the work in thousandths, and may end it."""
-    every = list(planes.tiles(ranges))
+    every = list(cut(ranges))
     for i, tile in enumerate(every):
 
         def told(share: float, before: int = i) -> None:

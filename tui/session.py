@@ -110,8 +110,8 @@ class Session:
             size: dict[str, Any] = {"size": [height, width]} if view.kind == "thumbs" else {}
             reply = await self.client.request("look", on_progress, name=view.look, **place, **size)
         else:
-            minus = {"minus": self._place(plane.minus, rows, cols)} if plane.minus else {}
-            over = {"over": {"head": view.over}} if view.over else {}
+            minus: dict[str, Any] = {"minus": self._place(plane.minus, rows, cols)} if plane.minus else {}
+            over: dict[str, Any] = {"over": {"head": view.over}} if view.over else {}
             reply = await self.client.request("window", on_progress, **place, **over, **minus)
         values, told = reply.values, None
         with understood():

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from engine.ops.attention import Mask, SinkSoftmax, Softmax
 from engine.ops.base import Text
 from engine.program import Program, Step
-from engine.runtime import Watch
+from engine.runtime import Watch, as_part
 from engine.sites import ENCODER, Address, Span, within_block
 from engine.traces import Trace
 
@@ -101,9 +101,10 @@ def tiles(
     found: list[Tile] = []
     for i, site in enumerate(sites):
         shrunk = _Shrinking(trace, site, at, row, size, keys)
+        tell = as_part(watch, i, len(sites))
         for done, of in shrunk.parts(reduced=reduced):
-            if watch is not None:
-                watch(i * of + done, len(sites) * of, site)
+            if tell is not None:
+                tell(done, of, site)
         found += shrunk.tiles(reduced=reduced)
     return found
 

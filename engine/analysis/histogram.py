@@ -17,8 +17,6 @@ QUANTILES = (0.01, 0.5, 0.99)
 HALF = 1 << 16
 LARGEST = 2**31 - 1
 MOST_BINS = 4096
-CELLS_AT_ONCE = 1024 * 1024
-"""Numbers in a part that is no larger than need be."""
 TIMES = 2
 """How often a plane is read."""
 

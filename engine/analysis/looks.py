@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import prod
+from itertools import count
 
 import torch
 from torch import Tensor
 
+from engine import windows
 from engine.analysis import chain as chains
 from engine.analysis import heads as thumbs
 from engine.analysis import histogram as histograms
@@ -21,7 +22,6 @@ from engine.analysis import neighbours as nearest
 from engine.analysis import neurons as ffn
 from engine.analysis import residual
 from engine.analysis.places import Rows, one, resolved, rows_of, token_of
-from engine.analysis.planes import in_blocks
 from engine.analysis.rotation import rotation
 from engine.errors import AddressError, NotKeptError
 from engine.jsontext import Json
@@ -30,10 +30,11 @@ from engine.ops.base import Text, counted
 from engine.ops.embedding import Embed, LearnedPositions, SinusoidalPositions
 from engine.ops.rotary import RotaryTable, Rotate
 from engine.program import Program, Step
-from engine.runtime import Watch
+from engine.runtime import Watch, as_part
 from engine.sites import Address
 from engine.statistics import Statistics
 from engine.traces import Trace
+from engine.windows import Plane
 
 PLAIN = ("arcs", "text", "mean", "max", "curves")
 """Looks that are windows of the site itself, drawn in another way."""
@@ -310,25 +311,12 @@ def _chain(trace: Trace, place: Address, asked: Asked) -> Told:
 
 
 def _histogram(trace: Trace, place: Address, asked: Asked) -> Told:
-    axes, index = resolved(trace, place)
-    fixed = {axis: i for axis, i in index.items() if isinstance(i, int)}
-    whole = tuple((a, n) for a, n in zip(axes, trace.shape(place.site, place.at), strict=True) if a not in fixed)
-    free, sizes = tuple(a for a, _ in whole), tuple(n for _, n in whole)
-    plane = Address(place.site, tuple(fixed.items()), place.at)
-
-    seen = 0
+    plane, reading = Plane.find(trace, str(place)), count()
 
     def parts() -> Iterator[Tensor]:
-        nonlocal seen
-        for block in in_blocks(trace, plane, free, sizes):
-            for part in block.flatten().split(histograms.CELLS_AT_ONCE):
-                if asked.watch is not None:
-                    asked.watch(seen, histograms.TIMES * prod(sizes), place.site)
-                yield part
-                seen += part.numel()
+        return windows.blocks(plane, as_part(asked.watch, next(reading), histograms.TIMES))
 
-    found, step = histograms.histogram(parts, asked.bins), trace.program.step(trace.program.site(place.site).name)
-    hides = step is not None and step.op.hides
+    found = histograms.histogram(parts, asked.bins)
     stats, (q01, q50, q99) = found.told, found.quantiles or (None, None, None)
     told = {
         "kind": "histogram",
@@ -336,12 +324,12 @@ def _histogram(trace: Trace, place: Address, asked: Asked) -> Told:
         "counts": list(found.counts),
         "nan": stats.nan,
         "above": stats.above,
-        "below": 0 if hides else stats.below,
-        "masked": stats.below if hides else 0,
+        "below": 0 if plane.hides else stats.below,
+        "masked": stats.below if plane.hides else 0,
         "q01": q01,
         "q50": q50,
         "q99": q99,
-        "stats": stats.told(masks=hides),
+        "stats": stats.told(masks=plane.hides),
         "numbers": f"{counted(stats.size, 'number')} in {counted(len(found.counts), 'bin')}",
     }
     return histograms.TEXT, told, None

@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from engine.errors import AddressError
-from engine.runtime import Watch
 from engine.sites import LETTERS, Address, Index, Span
 from engine.traces import Trace
 
@@ -32,7 +31,7 @@ class Part(NamedTuple):
 class Rows:
     """The positions ``start:stop`` along ``axis`` of one ``row`` of the batch, as an address counts them.
 
-    ``parts`` are the same by pass. What an encoder reads is all in the first.
+    ``parts`` are the same by pass, of no positions an empty one. What an encoder reads is all in the first.
     """
 
     axis: str
@@ -45,16 +44,9 @@ class Rows:
         """The part as a window of a site of its pass."""
         return {"batch": (self.row, self.row + 1), self.axis: (part.start, part.stop)}
 
-    def read(
-        self, trace: Trace, site: str, parts: Sequence[Part] | None = None, watch: Watch | None = None
-    ) -> Float[Tensor, "1 pos ..."]:
-        """A site at these positions, all passes side by side. ``watch`` may raise Cancelled between them."""
-        found = []
-        parts = self.parts if parts is None else parts
-        for i, part in enumerate(parts or (Part(0, 0, 0),)):
-            if watch is not None:
-                watch(i, len(parts), site)
-            found.append(trace.part(site, part.at, self.window(part)))
+    def read(self, trace: Trace, site: str, parts: Sequence[Part] | None = None) -> Float[Tensor, "1 pos ..."]:
+        """A site at these positions, or at some ``parts`` of them, all passes side by side."""
+        found = [trace.part(site, part.at, self.window(part)) for part in (self.parts if parts is None else parts)]
         return torch.cat(found, dim=1) if len(found) > 1 else found[0]
 
 
@@ -107,7 +99,7 @@ def _by_pass(trace: Trace, axis: str, at: int | None, start: int, stop: int) -> 
     if at is not None:
         return (Part(at, start, stop),)
     ends = [(i, max(start, p.start) - p.start, min(stop, p.stop) - p.start) for i, p in enumerate(trace.passes)]
-    return tuple(Part(*part) for part in ends if part[1] < part[2])
+    return tuple(Part(*part) for part in ends if part[1] < part[2]) or (Part(0, 0, 0),)
 
 
 def _ends(index: Index) -> tuple[int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
 from math import inf, sqrt
 from typing import Any
 
@@ -19,7 +18,7 @@ from engine.dtypes import GROUP, quantised_row_bytes
 from engine.errors import PromptError
 from engine.ops.quantised import BITS, QuantisedAppend
 from engine.program import Program
-from engine.runtime import Watch
+from engine.runtime import Watch, as_part
 from engine.text import display, human
 from engine.traces import Trace
 
@@ -122,7 +121,7 @@ def _run(trace: Trace, program: Program, held_bytes: int, watch: Watch | None, m
         info.append, info.past_finite = appending, False
         given = trace.sites(shared, at) | appending.past
         cache, stop = {}, p.start + p.length
-        said = watch and partial(_in_pass, watch, at, len(trace.passes))
+        said = as_part(watch, at, len(trace.passes))
         for names, made in zip(wanted, in_turn(program, weights, given, wanted, info, said), strict=True):
             was = trace.sites(names, at)
             for name in names:
@@ -133,11 +132,6 @@ def _run(trace: Trace, program: Program, held_bytes: int, watch: Watch | None, m
                 cache[past] = rows.last(program.site(past).held(stop))
                 tally.note(name, was[name][:, -p.length :], made[name][:, -p.length :])  # each row once
     return tally
-
-
-def _in_pass(watch: Watch, at: int, passes: int, done: int, of: int, what: str) -> None:
-    """Tell of a pass's step as one of all passes'."""
-    watch(at * of + done, passes * of, what)
 
 
 class _Tally:

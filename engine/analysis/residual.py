@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import torch
 from jaxtyping import Float
@@ -16,7 +16,7 @@ from engine.ops.norm import LayerNorm, RMSNorm
 from engine.ops.residual import Add, Carry
 from engine.program import Program
 from engine.runner import computing
-from engine.runtime import Watch
+from engine.runtime import Watch, as_part
 from engine.sites import ENCODER
 from engine.traces import Trace
 
@@ -84,16 +84,24 @@ def _stream(program: Program, first: str, end: str) -> Stream:
 
 
 def norms(trace: Trace, sites: Sequence[str], rows: Rows, watch: Watch | None = None) -> Float[Tensor, "pos site"]:
-    """The length of the vectors of some sites [batch pos d_model] at some positions, summed up in float64."""
-    wide = torch.float32 if trace.device.type == "mps" else torch.float64
+    """The lengths of the vectors of some sites [batch pos d_model] at some positions."""
     columns = []
     for i, site in enumerate(sites):
-        vectors = rows.read(trace, site, watch=watch and partial(_of_all, watch, i, len(sites)))  # [1 pos d_model]
-        with computing(trace.program):
-            columns.append(torch.linalg.vector_norm(vectors[0], dim=-1, dtype=wide).float().cpu())
+        tell, column = as_part(watch, i, len(sites)), []
+        for j, (at, start, stop) in enumerate(rows.parts):
+            if tell is not None:
+                tell(j, len(rows.parts), site)
+            column.append(lengths(trace, site, at)[rows.row, start:stop])
+        columns.append(torch.cat(column))
     return torch.stack(columns, dim=-1)
 
 
-def _of_all(watch: Watch, before: int, sites: int, done: int, of: int, what: str) -> None:
-    """Tell of a part of one site as a part of all."""
-    watch(before * of + done, sites * of, what)
+def lengths(trace: Trace, site: str, at: int) -> Float[Tensor, "batch pos"]:
+    """The length of every vector of a site in one pass, summed up in float64. The trace holds them for the next time."""
+    if (known := trace.remembered(name := f"‖{site}‖", at)) is not None:
+        return known
+    wide = torch.float32 if trace.device.type == "mps" else torch.float64
+    with computing(trace.program):
+        found: Tensor = torch.linalg.vector_norm(trace.site(site, at), dim=-1, dtype=wide).float().cpu()
+    trace.remember(name, at, found)
+    return found

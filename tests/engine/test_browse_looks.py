@@ -19,8 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import GEMMA, MODERN, TRANSLATOR
 
-from engine import Model, extend, trace
-from engine.analysis import planes
+from engine import Model, extend, trace, windows
 from engine.browse import Session, summary
 from engine.errors import AddressError, Cancelled, LayerstepError
 from engine.service import Channel, receive
@@ -90,7 +89,7 @@ def test_a_part_of_a_reduced_plane_is_that_part_of_torchs_own(tiny, site, how, l
     part = [data.draw(spans(size)) for size in reduced.shape]
     index = ",".join(f"{a}={x}:{y}" for a, (x, y) in zip(axes.replace(axis, ""), part, strict=True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planes, "MAX_CELLS", limit)
+        patch.setattr(windows, "CELLS_AT_ONCE", limit)
         if math.prod(y - x for x, y in part) > limit:
             return
         answer = session.window(f"{site}[b=0,{index}]", {"over": {axis: how}})
@@ -114,7 +113,7 @@ def test_passes_together_are_reduced_and_taken_away_as_one(tiny, site):
 
 def test_reducing_reads_no_more_than_a_block_at_a_time(tiny, monkeypatch):
     session = both(tiny)
-    monkeypatch.setattr(planes, "MAX_CELLS", 16)  # two rows of keys
+    monkeypatch.setattr(windows, "CELLS_AT_ONCE", 16)  # two rows of keys
     sizes = []
     read = type(session.trace).__getitem__
     monkeypatch.setattr(
@@ -181,7 +180,7 @@ def test_a_part_of_a_difference_is_that_part_of_torchs_own(tiny, site, which, li
     part = [data.draw(spans(size)) for size in x.shape]
     index = ",".join(f"{axis}={start}:{stop}" for axis, (start, stop) in zip("qk", part, strict=True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planes, "MAX_CELLS", limit)
+        patch.setattr(windows, "CELLS_AT_ONCE", limit)
         expected = whole[tuple(slice(*ends) for ends in part)]
         if expected.numel() > limit:
             return

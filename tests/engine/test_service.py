@@ -217,7 +217,7 @@ def test_statistics_count_what_is_not_finite(value: float) -> None:
 
 
 def test_a_window_larger_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setattr("engine.analysis.planes.MAX_CELLS", 10)
+    monkeypatch.setattr("engine.browse.MAX_CELLS", 10)
     session = Session()
     with pytest.raises(LayerstepError, match="no trace"):
         _ = session.trace
@@ -301,12 +301,12 @@ def test_no_plane_is_whole_in_memory(monkeypatch: pytest.MonkeyPatch, folder: Pa
     session = Session()
     session.show(trace(load_model(folder), list(range(9))))
     whole = session.trace["blocks.0.attn.pattern"]  # [1 head=4 query=9 key=9]
-    monkeypatch.setattr("engine.analysis.planes.MAX_CELLS", 20)
+    monkeypatch.setattr("engine.windows.CELLS_AT_ONCE", 20)
     plane = Plane.find(session.trace, "blocks.0.attn.pattern")
     parts = list(blocks(plane))
     assert max(part.numel() for part in parts) <= 20
     torch.testing.assert_close(torch.cat([part.flatten() for part in parts]), whole.flatten())
-    monkeypatch.setattr("engine.analysis.planes.MAX_CELLS", 4)  # less than a row
+    monkeypatch.setattr("engine.windows.CELLS_AT_ONCE", 4)  # less than a row
     parts = list(blocks(plane))
     assert max(part.numel() for part in parts) <= 4
     torch.testing.assert_close(torch.cat([part.flatten() for part in parts]), whole.flatten())

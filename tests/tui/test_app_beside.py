@@ -39,9 +39,7 @@ async def test_d_shows_the_next_head_then_the_difference_then_one_alone() -> Non
         assert difference.plane is not None
         assert difference.block is not None
         row, col = difference.cell
-        here, there = (
-            engine.value(PATTERN, {"batch": 0, "head": head, "query": row, "key": col}) for head in (0, 1)
-        )
+        here, there = (engine.value(PATTERN, {"batch": 0, "head": head, "query": row, "key": col}) for head in (0, 1))
         assert difference.block.value(row, col) == pytest.approx(here - there, abs=1e-6)
         assert "− head 1" in "\n".join(text_of(app))
         await pilot.press("d")
@@ -87,7 +85,7 @@ async def test_a_layer_is_chosen_by_its_name() -> None:
         await until(pilot, lambda: isinstance(app.screen, FinderScreen))
         await pilot.press(*"layer", "space", "1", "enter")
         await settled(pilot)
-        one, other = both(app)
+        _, other = both(app)
         assert other.plane is not None
         assert other.plane.step.site == "blocks.1.resid_post"
         assert "layer 1" in "\n".join(text_of(app))
@@ -107,7 +105,7 @@ async def test_another_prompt_is_opened_beside_and_the_first_one_stays() -> None
         assert main.trace is trace
         assert main.session.other is not None
         assert main.session.other.prompt == "a cat"
-        one, other = both(app)
+        _, other = both(app)
         assert other.plane is not None
         assert other.plane.trace is main.session.other
         assert other.block is not None

@@ -200,9 +200,14 @@ def test_no_hostile_byte_reaches_the_terminal() -> None:
         walk = ("vh", "\x1b[A" * 12, "v", "/logits\r", "m", "\x1b", "?", "\x1b", "T", "p\r", ":\x1b", "s\x1b")
         generate = ("gg", "{{", "/logits\r", "\x1b[A.\r", "u", "\x1b", "x\x1b")
         cache = ("K", *(f"{n}m" for n in range(1, 7)), "1\x1b[D", "\x1b")
+        views = ("/embed\r", *"234", "/1.mlp.post\r", *"34", "/1.resid_post\r", *"234", "/1.attn.pattern\r", *"3456789")
+        dialogs = ("d", "d", "d", "D\x1b", "C\x1b", "e\x1b", "O\x1b", "W\x1b", "\x1b", "n", "l", "z", "z")
         for keys in (*walk, *generate, *cache):
             app.press(keys)
             app.read(0.25)
+        for keys in (*views, *dialogs):
+            app.press(keys)
+            app.read(0.1)
         app.press("\x03")
         app.ended()
         for bad in HARMFUL:

@@ -1,4 +1,4 @@
-"""Every screen and dialog: in terminals that are far too small, through a storm of resizes, and full of hostile text."""
+"""Every screen and dialog: in terminals far too small, through a storm of resizes, and full of hostile text."""
 
 from __future__ import annotations
 

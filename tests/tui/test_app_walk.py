@@ -16,6 +16,7 @@ from tui.screens.help import HelpScreen
 from tui.screens.main import MainScreen
 from tui.screens.notice import NoticeScreen
 from tui.settings import Settings
+from tui.state.views import views_of
 from tui.widgets.heatmap import Heatmap
 from tui.widgets.pass_tree import PassTree
 from tui.widgets.why import WhyPane
@@ -90,12 +91,36 @@ async def test_the_footer_says_the_real_keys() -> None:
 async def test_views_change_in_place() -> None:
     async with running() as (app, pilot):
         await go(app, pilot, PATTERN)
-        kinds = []
-        for _ in range(3):
-            kinds.append(type(picture(app)).__name__)
+        views = views_of(main_of(app).trace.by_site[PATTERN])  # type: ignore[union-attr]
+        shown = []
+        for _ in (*views, 0):
+            shown.append(main_of(app).view)
             await pilot.press("v")
             await settled(pilot)
-        assert kinds == ["Heatmap", "Bars", "Heatmap"]
+        assert shown == [*views, views[0]]
+        await pilot.press("V")
+        assert main_of(app).view == views[0]
+        for number, view in enumerate(views[:9], 1):
+            await pilot.press(str(number))
+            await settled(pilot)
+            assert main_of(app).view == view
+            assert f"[{number} {view.name}]" in "\n".join(text_of(app))
+
+
+async def test_the_chain_of_scores_is_walked_on_the_same_cells() -> None:
+    async with running() as (app, pilot):
+        await go(app, pilot, "blocks.0.attn.scores")
+        cell, width = picture(app).cell, picture(app).cell_width  # type: ignore[attr-defined]
+        sites = []
+        for _ in range(4):
+            sites.append(main_of(app).here[0].steps[main_of(app).here[1].step].label)
+            assert (picture(app).cell, picture(app).cell_width) == (cell, width)  # type: ignore[attr-defined]
+            await pilot.press("n")
+            await settled(pilot)
+        assert sites == ["scores", "scaled", "masked", "pattern"]
+        assert main_of(app).here[0].steps[main_of(app).here[1].step].label == "scores"
+        await pilot.press("N")
+        assert main_of(app).here[0].steps[main_of(app).here[1].step].label == "pattern"
 
 
 async def test_cells_can_be_wider_narrower_and_shaded() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.views import HEAD_AXES
@@ -176,7 +175,8 @@ class Comparing(_Base):
             return
         kind, _, value = choice.value.partition(" ")
         if kind in ("head", "block", "at"):
-            self._put_beside(replace(Beside(), **{kind: int(value)}))
+            places = {kind: int(value)}
+            self._put_beside(Beside(None, places.get("head"), places.get("block"), places.get("at")))
         elif kind == "model":
             self._in_background(self._ask_model_beside, "models")
         else:
@@ -191,13 +191,19 @@ class Comparing(_Base):
                 self.tell("no model", "a trace file holds no model, and a prompt needs one; choose a model beside")
                 return
             screen = AskScreen("another prompt beside", "for the same model", self._prompt())
-            self.app.push_screen(screen, lambda text: self._open_beside({"prompt": text} | self._model() | self._chat())
-                                 if text is not None else None)
+            self.app.push_screen(
+                screen,
+                lambda text: (
+                    self._open_beside({"prompt": text} | self._model() | self._chat()) if text is not None else None
+                ),
+            )
         else:
-            screen = AskScreen("a saved trace beside", "the path of a saved trace", "", file_trouble,
-                               "lecture.trace.safetensors")
-            self.app.push_screen(screen, lambda path: self._open_beside({"file": file_at(path)})
-                                 if path is not None else None)
+            screen = AskScreen(
+                "a saved trace beside", "the path of a saved trace", "", file_trouble, "lecture.trace.safetensors"
+            )
+            self.app.push_screen(
+                screen, lambda path: self._open_beside({"file": file_at(path)}) if path is not None else None
+            )
 
     async def _ask_model_beside(self) -> None:
         from tui.screens.finder import FinderScreen

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from engine.views import View
 from tui.actions import keymap_of
 from tui.client import EngineClient, EngineError, EngineGone, Stale
 from tui.session import Session
@@ -20,7 +21,7 @@ from tui.state.answers import Generated, Ranking
 from tui.state.cursor import Cursor, follow
 from tui.state.sampling import Sampling
 from tui.state.trace import Trace
-from tui.state.views import Plane, View
+from tui.state.views import Plane
 from tui.widgets.job import Job
 from tui.widgets.stage import Stage
 from tui.widgets.timeline import Timeline

@@ -9,6 +9,7 @@ from textual.containers import Container, Horizontal
 from textual.events import Resize
 from textual.screen import Screen
 
+from engine.views import View
 from tui.actions import Action, bindings, keymap_of
 from tui.client import EngineClient
 from tui.screens.arranging import Arranging
@@ -27,7 +28,7 @@ from tui.state.drawing import MODES, Drawing
 from tui.state.layout import FLAT, LOW, NARROW, SMALLEST, STACKED, WIDE, panes
 from tui.state.sampling import Sampling
 from tui.state.trace import Trace
-from tui.state.views import Plane, View, views_of
+from tui.state.views import Plane, views_of
 from tui.text import foreign
 from tui.widgets.chain import ChainLine
 from tui.widgets.footer import KeyLine

@@ -30,8 +30,11 @@ class OfferScreen(Dialog[bool]):
             yield Static(WORDS, classes="words", markup=False)
 
     def on_key(self, event: Key) -> None:
-        """Yes, or not now."""
+        """Yes; Esc is not now, and so is any other key, which then does what it always does."""
         event.stop()
+        if event.key not in (*self._keys, "escape"):
+            again = Key(event.key, event.character)
+            self.app.call_after_refresh(self.app.post_message, again)
         self.finish(event.key in self._keys)
 
     def on_click(self, event: Click) -> None:

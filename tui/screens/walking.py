@@ -309,8 +309,11 @@ class Walking(_Base):
         """The stage before or after in the way from scores to weights: other values in the same cells."""
         trace, cursor = self.here
         here = trace.steps[cursor.step]
-        chain = [step for step in trace.steps if step.block == here.block and step.part == here.part
-                 and step.axes == here.axes]
+        chain = [
+            step
+            for step in trace.steps
+            if step.block == here.block and step.part == here.part and step.axes == here.axes
+        ]
         if "query" not in here.axes and "src_query" not in here.axes:
             key = keymap_of(self.app).key("chain.next")
             self.say(f"{key} goes along scores, scaled, masked, pattern; go to one of them first")

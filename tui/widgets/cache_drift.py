@@ -62,7 +62,8 @@ class CacheDrift(Section):
     def write(self, width: int) -> Iterator[Line]:
         drift, inks = self._drift, self.inks
         if drift is None:
-            yield from keyed(keymap_of(self.app).key("cache.measure"), "runs every pass again without the cache", inks, width)
+            measures = keymap_of(self.app).key("cache.measure")
+            yield from keyed(measures, "runs every pass again without the cache", inks, width)
             yield from paragraph(STORY, inks.faint, width)
             return
         if not drift.passes:

@@ -60,7 +60,8 @@ class CacheQuantised(Section):
     def write(self, width: int) -> Iterator[Line]:
         found, inks = self._quantised, self.inks
         if found is None:
-            yield from keyed(keymap_of(self.app).key("cache.measure"), f"runs the passes with an int{self._bits} cache", inks, width)
+            measures = keymap_of(self.app).key("cache.measure")
+            yield from keyed(measures, f"runs the passes with an int{self._bits} cache", inks, width)
             yield from keyed(keymap_of(self.app).key("cache.bits"), f"int{12 - self._bits} instead", inks, width)
             yield from paragraph(_rounding("groups of numbers", self._bits), inks.faint, width)
             return

@@ -30,7 +30,8 @@ class CacheTime(Section):
     def write(self, width: int) -> Iterator[Line]:
         timing, inks = self._timing, self.inks
         if timing is None:
-            yield from keyed(keymap_of(self.app).key("cache.measure"), "measures a token with the cache and without it", inks, width)
+            measures = keymap_of(self.app).key("cache.measure")
+            yield from keyed(measures, "measures a token with the cache and without it", inks, width)
             yield from paragraph(STORY, inks.faint, width)
             return
         most = max(timing.cached, timing.uncached)

@@ -9,8 +9,8 @@ from textual.events import Click
 from textual.message import Message
 from textual.strip import Strip
 
+from engine.views import View
 from tui.actions import keymap_of
-from tui.state.views import View
 from tui.text import cells
 from tui.widgets.lines import LineView
 
