@@ -6,6 +6,7 @@ python docs/pictures.py
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from pathlib import Path
 
@@ -20,6 +21,10 @@ PICTURES = {
     "app": ("modern", "blocks.1.attn.pattern[h=7,q=10,k=2]@0", (132, 38), ()),
     "values": ("modern", "blocks.2.mlp.post[p=10,d=0]@0", (132, 38), ()),
     "logits": ("classic", "logits[p=10]@0", (132, 38), ()),
+    "arcs": ("modern", "blocks.1.attn.pattern[h=5,q=6]@0", (132, 38), ("3",)),
+    "lens": ("modern", "blocks.3.resid_post[p=10]@0", (160, 36), ("3",)),
+    "beside": ("modern", "blocks.1.attn.pattern[h=6,q=10,k=2]@0", (160, 36), ("d",)),
+    "rotation": ("modern", "blocks.1.attn.rot_q[h=3,p=5]@0", (132, 38), ("4",)),
     "generated": ("modern", "blocks.1.attn.pattern[h=7]", (132, 38), ("g",) * 6),
     "cache": ("modern", "tokens", (160, 45), (*("g",) * 6, "K", "left", "3", "m", "4", "m", "5", "m", "1")),
 }
@@ -46,6 +51,7 @@ async def draw(name: str, model: str, address: str, size: tuple[int, int], keys:
 
 
 def main() -> None:
+    os.environ |= {"COLORTERM": "truecolor", "TERM": "xterm-256color"}  # cells filled with colour, whoever draws
     FOLDER.mkdir(exist_ok=True)
     for name, (model, address, size, keys) in PICTURES.items():
         asyncio.run(draw(name, model, address, size, keys))

@@ -141,7 +141,7 @@ class Session:
         """One cell from its score to its weight. What the trace cannot say is an empty chain."""
         key = (trace.run, address)
         if key not in self._chains:
-            other = {"trace": "other"} if trace is self.other else {}
+            other: dict[str, Any] = {"trace": "other"} if trace is self.other else {}
             try:
                 reply = await self.client.request("look", name="chain", address=address, **other)
             except EngineError as error:

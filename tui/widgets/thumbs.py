@@ -22,15 +22,21 @@ from tui.widgets.plane import PlaneView
 
 LEAST = {"heads": 10, "layers": 4}
 """The least width of a picture: of a layer's heads with a title, of all layers' without one."""
+OBLONG = 2
+"""How much longer than wide, or wider than long, a cell of the plane may become where that fills the room better."""
+SPARE = 4
+"""The most that goes into the gap between two pictures beyond what is needed."""
 GUTTER = 4
 """Before the pictures of a layer: its number."""
 
 
 class Sizes(NamedTuple):
-    """Of one picture in cells, from one to the next, how many are side by side and how many such rows there are."""
+    """Of one picture in cells, its dots downward, two in a cell; from one to the next; how many are side by side, and
+    how many such rows there are."""
 
     width: int = 1
     height: int = 1
+    dots: int = 2
     step_x: int = 1
     step_y: int = 1
     columns: int = 1
@@ -62,7 +68,7 @@ class Thumbs(PlaneView):
     @property
     def tile_size(self) -> tuple[int, int]:
         """Height and width, in cells of the plane, of the largest picture that there is room for."""
-        return self._sizes.height * 2, self._sizes.width
+        return self._sizes.dots, self._sizes.width
 
     def restyle(self, drawing: Drawing) -> None:
         if drawing != self.drawing:
@@ -100,29 +106,36 @@ class Thumbs(PlaneView):
 
     def _fit(self, plane: Plane) -> Sizes:
         """As large as all of them fit, down to the least size; from there on they scroll."""
-        step, width, height = plane.step, self.room.width, self.room.height - self._heading
+        step, room, lines = plane.step, self.room.width, self.room.height - self._heading
         tall, wide = max(1, step.shape[-2]), max(1, step.shape[-1])
         heads = max(1, step.size("head"))
-        if self._grid:
-            columns, rows, least = heads, max(1, len(_layers(plane))), LEAST["layers"]
-            extra_x, extra_y = 1, 1
-            most = min((width - GUTTER - 1) // columns - extra_x, _across((height - 1) // rows - extra_y, tall, wide))
+        if self._grid:  # the frame lies in the gaps
+            columns, rows, least, (extra_x, extra_y) = heads, max(1, len(_layers(plane))), LEAST["layers"], (1, 1)
+            room, lines = room - GUTTER - 1, lines - 1
+            width, dots = _largest_picture(room // columns - extra_x, lines // rows - extra_y, tall, wide)
         else:
-            count, least, (extra_x, extra_y) = heads + len(TOGETHER), LEAST["heads"], (3, 2)
-            sizes = {}
-            for columns in range(1, count + 1):
-                lines = height // -(-count // columns) - extra_y
-                sizes[columns] = min(width // columns - extra_x, _across(lines, tall, wide))
-            columns = max(sizes, key=lambda n: (sizes[n], -n))
-            most = sizes[columns]
-            if most < least:
-                columns = max(1, min(count, width // (least + extra_x)))
+            count, least, (extra_x, extra_y) = heads + len(TOGETHER), LEAST["heads"], (2, 2)
+
+            def picture(columns: int) -> tuple[int, int]:
+                return _largest_picture(room // columns - extra_x, lines // -(-count // columns) - extra_y, tall, wide)
+
+            def area(columns: int) -> tuple[int, int, int]:
+                width, dots = picture(columns)
+                return width * dots, width, -(-count // columns) * -columns  # few places that stay empty
+
+            columns = max(range(1, count + 1), key=area)
+            width, dots = picture(columns)
+            if width < least:
+                extra_x += 1
+                least = wide if wide <= least + extra_x else least
+                columns = max(1, min(count, room // (least + extra_x)))
             rows = -(-count // columns)
-        size = max(1, min(max(least, most), max(1, width - self._gutter - extra_x)))
-        if wide <= size:  # each cell of the plane is as many of the picture
-            size = wide * (size // wide)
-        lines = max(1, -(-size * tall // (2 * wide)))
-        return Sizes(size, lines, size + extra_x, lines + extra_y, columns, rows)
+        if width < least or dots < 2:
+            width = max(1, min(max(least, width), room - extra_x))
+            dots = max(1, round(min(width, wide) * tall / wide))
+        height = -(-dots // 2)
+        spare = 0 if self._grid else max(0, min(SPARE, room // columns - width - extra_x))
+        return Sizes(width, height, dots, width + extra_x + spare, height + extra_y, columns, rows)
 
     @property
     def _across(self) -> int:
@@ -180,6 +193,7 @@ class Thumbs(PlaneView):
         if self._grid:
             return self._grid_line(told, row, part, tiles)
         segments: list[Segment] = []
+        gap = " " * (sizes.step_x - sizes.width - 2)
         for number in tiles:
             here = number == self.cell[0]
             ink = inks.accent if here else inks.muted
@@ -190,13 +204,13 @@ class Thumbs(PlaneView):
                 segments += [
                     Segment("┏" if here else " ", ink),
                     Segment(title, inks.strong if here else inks.text),
-                    Segment(rest + ("┓ " if here else "  "), ink),
+                    Segment(rest + ("┓" if here else " ") + gap, ink),
                 ]
             elif part == sizes.height + 1:
-                segments.append(Segment(f"┗{'━' * sizes.width}┛ " if here else " " * sizes.step_x, ink))
+                segments.append(Segment(f"┗{'━' * sizes.width}┛{gap}" if here else " " * sizes.step_x, ink))
             else:
                 picture = self._pixels(told, number, part - 1)
-                segments += [Segment(sides[0], ink), *picture, Segment(f"{sides[1]} ", ink)]
+                segments += [Segment(sides[0], ink), *picture, Segment(f"{sides[1]}{gap}", ink)]
         return segments
 
     def _grid_line(self, told: Told, row: int, part: int, tiles: range) -> list[Segment]:
@@ -239,7 +253,7 @@ class Thumbs(PlaneView):
         if self._scale.mode == "row":
             size = tall * wide
             limit = self._scale.row_limit(list(told.values[number * size : (number + 1) * size]))
-        high = max(1, min(2 * sizes.height, round(sizes.width * tall / wide)))
+        high = sizes.dots
         columns = [_bin(x, sizes.width, wide) for x in range(sizes.width)]
 
         def drawn(y: int) -> list[float]:
@@ -277,9 +291,26 @@ def _largest(values: list[float]) -> float:
     return values[0] if len(values) == 1 else max((v for v in values if v == v), key=abs, default=math.nan)
 
 
-def _across(lines: int, tall: int, wide: int) -> int:
-    """The width of a picture of so many lines."""
-    return max(0, lines) * 2 * wide // tall
+def _largest_picture(width: int, lines: int, tall: int, wide: int) -> tuple[int, int]:
+    """Width and dots downward of a picture in this room; (0, 0) where there is none.
+
+    A cell of the plane has whole dots wherever each can have one, so that all look alike; about square, else at most
+    ``OBLONG``.
+    """
+    room_x, room_y = max(0, width), max(0, lines) * 2
+    if not room_x or not room_y:
+        return 0, 0
+    if room_x < wide and room_y < tall:  # each dot stands for several cells: as square as the plane
+        share = min(room_x / wide, room_y / tall)
+        return max(1, min(room_x, round(share * wide * 1.25))), max(1, min(room_y, round(share * tall * 1.25)))
+    across, down = room_x / wide, room_y / tall
+    across, down = min(across, OBLONG * max(1.0, down)), min(down, OBLONG * max(1.0, across))
+    return _dots(across, wide), _dots(down, tall)
+
+
+def _dots(each: float, cells: int) -> int:
+    """Dots for so many cells at about ``each``: as many for every one where that is one or more."""
+    return int(each) * cells if each >= 1 else max(1, int(each * cells))
 
 
 def _stats(told: Told) -> Stats:
@@ -297,7 +328,8 @@ def _headline(tile: Tile, width: int) -> str:
     title = tile.title
     if tile.entropy is not None:
         bits, fewer = f"{tile.entropy:.2f}", f"{tile.entropy:.1f}"
-        for words in (f" {title} · {bits} bits ", f" {title} {bits} ", f"{title} {fewer}"):
+        brief = title if tile.head is None else f"h{tile.head}"
+        for words in (f" {title} · {bits} bits ", f"{title} {fewer} bits", f"{brief} {fewer} bits", f"{title} {fewer}"):
             if cells(words) <= width:
                 return fit(words, cells(words))
     return fit(title, min(cells(title), width))
