@@ -28,7 +28,7 @@ from engine.recording import trace
 from engine.runtime import Watch
 from engine.samples import sample_folders
 from engine.sampling import Sampling
-from engine.sites import Address
+from engine.sites import HELD_AXES, PASS_AXES, Address
 from engine.summary import dtype_of, numbers, summary
 from engine.text import display
 from engine.traces import Trace
@@ -230,7 +230,7 @@ class Session:
                 | ({} if after is None else {"scores_prob": float(after[c.id]) or None})
                 for c in rows
             ],
-            "numbers": numbers(self.trace, trace.program.site(place.site), place.at),
+            "numbers": numbers(trace, trace.program.site(place.site), place.at),
             "nonfinite": 0 if rows else int((~torch.isfinite(trace[f"logits[b={row},p={pos}]"])).sum()),
         }
 
@@ -321,7 +321,8 @@ def _scored(trace: Trace, sampling: Sampling, row: int, pos: int) -> Float[Tenso
 
 def _origin(plane: Plane, asked: windows.Ranges, at: int) -> Json:
     """Where in the text the first row along each axis of positions stands."""
-    start = plane.trace.passes[at].start
-    first = {"pos": start, "query": start, "key": plane.trace.first_key(plane.site.name, at)}
-    first["kv_pos"] = first["key"]
-    return {axis: first[axis] + offset for axis, (offset, _) in zip(plane.axes, asked, strict=True) if axis in first}
+    return {
+        axis: plane.trace.origin(plane.site.name, axis, at) + start
+        for axis, (start, _) in zip(plane.axes, asked, strict=True)
+        if axis in (*PASS_AXES, *HELD_AXES)
+    }

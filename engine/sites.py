@@ -89,6 +89,11 @@ ENCODER = "encoder."
 """What the names of an encoder-decoder's encoder begin with."""
 SOURCE_AXES: Mapping[str, str] = {"pos": "src", "query": "src_query", "key": "src_key"}
 """A decoder's axes -> the same in the encoder beside it."""
+QUERIES, KEYS = ("query", "src_query"), ("key", "src_key")
+PASS_AXES, HELD_AXES = ("pos", "query"), ("key", "kv_pos", "past")
+"""Axes over the tokens of a pass, and over those that it looks back at."""
+TOKEN_AXES = (*PASS_AXES, *HELD_AXES, *SOURCE_AXES.values())
+"""Axes along which the tokens of a text stand."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(?:\.[A-Za-z_0-9]+)*")
 _ADDRESS = re.compile(r"(?P<site>[^\[\]@\s]+)(?:\[(?P<index>[^\[\]]*)\])?(?:@(?P<at>\d{1,9}))?", re.ASCII)

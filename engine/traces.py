@@ -25,7 +25,7 @@ from engine.program import Program, Step
 from engine.remembered import Remembered
 from engine.runner import computing, run
 from engine.runtime import available_memory
-from engine.sites import ENCODER, SOURCE_AXES, Address, Span, normalise
+from engine.sites import ENCODER, HELD_AXES, PASS_AXES, SOURCE_AXES, Address, Span, normalise
 from engine.stretches import stretches
 from engine.text import Token, tokens_to_json
 
@@ -221,6 +221,12 @@ class Trace:
         """The position in the text of the first key of a site in a pass: those before it a window has let go of."""
         start = self._pass(at).start
         return start - self.program.site(name).held(start)
+
+    def origin(self, name: str, axis: str, at: int | None) -> int:
+        """The position in the text of index 0 along an axis of a site, in one pass or over all (``at=None``)."""
+        if at is None or axis not in (*PASS_AXES, *HELD_AXES):
+            return 0
+        return self.first_key(name, at) if axis in HELD_AXES else self._pass(at).start
 
     def part(self, name: str, at: int, window: Window) -> Tensor:
         """A part of a site: only what it needs is computed. [the site's axes, narrowed to ``window``]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from engine.sites import SOURCE_AXES
+from engine.sites import KEYS, QUERIES
+from engine.sites import TOKEN_AXES as TOKEN_AXES
 
-TOKEN_AXES = ("query", "key", "pos", "kv_pos", *SOURCE_AXES.values())
 HEAD_AXES = ("head", "kv_head", "choice")
 """Axes that ``h`` walks: attention heads, and of a mixture of experts the chosen experts of a token, best first."""
 DEPTH = "depth"
@@ -75,8 +75,8 @@ def _windows(sizes: Mapping[str, int], looks: Collection[str], whole: bool) -> I
     axes = [axis for axis in sizes if axis != "batch"]
     wide = [axis for axis in axes if sizes[axis] != 1 or axis in TOKEN_AXES]
     tokens = [axis for axis in axes if axis in TOKEN_AXES]
-    query = next((axis for axis in ("query", "src_query") if axis in axes), "")
-    key = next((axis for axis in ("key", "src_key") if axis in axes), "")
+    query = next((axis for axis in QUERIES if axis in axes), "")
+    key = next((axis for axis in KEYS if axis in axes), "")
     if query and key:
         yield from (View("attention", query, key, "heatmap"), View("bars", key, "", "row"))
         more = {"arcs": View("arcs", query, key, "arcs"), "text": View("text", "", key, "text")}

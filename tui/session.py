@@ -5,19 +5,24 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from tui.client import EngineClient, EngineError, OnProgress, Stale
+from tui.client import EngineClient, EngineError, EngineGone, OnProgress, Stale
 from tui.state.answers import Branch, Candidate, Check, Generated, Ranking
 from tui.state.block import Block, Stats, window
 from tui.state.cache import Answer, Place
 from tui.state.looks import Chain, read
+from tui.state.masks import with_masks
 from tui.state.trace import Trace
 from tui.state.views import Plane
 
 KEPT_BYTES = 32 * 1024 * 1024
+DERIVED_BYTES = 16 * 1024
+"""About what a table or a rotation takes beside its values."""
 CANDIDATES = 100
+MOST_ANSWERS = 500
+"""Rankings and chains that are kept: there is one for each place where the cursor was."""
 About = TypeVar("About", bound=Answer)
 
 
@@ -74,15 +79,18 @@ class Session:
 
     def _arrived(self, summary: dict[str, Any]) -> Trace:
         """Another trace: the windows of the one before go as room is needed, until it is no longer drawn."""
+        self.trace = self._read(summary)
+        self._rankings.clear()
+        self._checks.clear()
+        self._chains.clear()
+        return self.trace
+
+    def _read(self, summary: dict[str, Any]) -> Trace:
         with understood():
             trace = Trace.read(summary, self._opened + 1)
             if not trace.steps:
                 raise ValueError("a trace without steps")
         self._opened += 1
-        self._rankings.clear()
-        self._checks.clear()
-        self._chains.clear()
-        self.trace = trace
         return trace
 
     def known(self, plane: Plane) -> Block | None:
@@ -117,7 +125,7 @@ class Session:
         with understood():
             self._check_places(plane, dict(reply.result.get("origin") or {}), rows[0], cols[0])
             told = read(reply.result, values) if view.look else None
-        if view.kind == "grid" or not view.look:
+        if plane.has_cells:
             if len(values) != height * width:
                 raise EngineError(
                     "BadAnswer", f"{plane.step.site}: {len(values)} values came where {height} × {width} were asked for"
@@ -125,25 +133,28 @@ class Session:
             if plane.transposed:
                 values = array("f", (reply.values[col * height + row] for row in range(height) for col in range(width)))
         stats = Stats.read(reply.result.get("stats") or {})
+        if plane.minus is not None:
+            values, stats = with_masks(plane, rows[0], cols[0], width, values, stats)
         numbers = str(reply.result.get("numbers") or "")
         return Block(plane.key, rows[0], cols[0], height, width, values, stats, numbers, told)
 
     def _place(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> dict[str, Any]:
         """Where a window lies: its address, and in which of the two traces. Raises Stale where that is gone."""
-        address = plane.address(rows, cols)
-        if plane.trace is self.trace:
-            return {"address": address}
-        if plane.trace is not self.other:
+        return {"address": plane.address(rows, cols)} | self._which(plane.trace)
+
+    def _which(self, trace: Trace) -> dict[str, Any]:
+        """Which of the two a request is about. Raises Stale where the trace is neither any more."""
+        if trace is not self.trace and trace is not self.other:
             raise Stale
-        return {"address": address, "trace": "other"}
+        return {"trace": "other"} if trace is self.other else {}
 
     async def chain(self, trace: Trace, address: str) -> Chain:
         """One cell from its score to its weight. What the trace cannot say is an empty chain."""
         key = (trace.run, address)
         if key not in self._chains:
-            other: dict[str, Any] = {"trace": "other"} if trace is self.other else {}
+            _bound(self._chains)
             try:
-                reply = await self.client.request("look", name="chain", address=address, **other)
+                reply = await self.client.request("look", name="chain", address=address, **self._which(trace))
             except EngineError as error:
                 if error.kind in ("Stale", "EngineGone", "Cancelled"):
                     raise
@@ -158,15 +169,24 @@ class Session:
         return self._chains.get((trace.run, address))
 
     async def open_other(self, on_progress: OnProgress | None = None, **params: Any) -> Trace:
-        """Open a second trace, to be shown beside the first."""
-        summary = (await self.client.request("open", on_progress, trace="other", **params)).result
-        with understood():
-            trace = Trace.read(summary, self._opened + 1)
-            if not trace.steps:
-                raise ValueError("a trace without steps")
-        self._opened += 1
-        self.other = trace
-        return trace
+        """Open a second trace, to be shown beside the first.
+
+        The one before stays where the engine says that it could not.
+        """
+        try:
+            summary = (await self.client.request("open", on_progress, trace="other", **params)).result
+        except BaseException as error:
+            if not isinstance(error, EngineError) or isinstance(error, Stale | EngineGone):
+                self.other = None  # nobody knows which of the two the engine has
+            raise
+        self.other = self._read(summary)
+        return self.other
+
+    async def close_other(self) -> None:
+        """Let go of the second trace."""
+        self.other = None
+        with suppress(EngineError):
+            await self.client.request("close_other")
 
     @staticmethod
     def _check_places(plane: Plane, origin: dict[str, int], row: int, col: int) -> None:
@@ -187,7 +207,8 @@ class Session:
         """
         key = _ranking_key(of, address, scoring)
         if key not in self._rankings:
-            which: dict[str, Any] = {"trace": "other"} if of is self.other else {}
+            which = self._which(of)
+            _bound(self._rankings)
             try:
                 result = (await self.client.request("top", address=address, k=CANDIDATES, **which, **scoring)).result
             except EngineError as error:
@@ -259,10 +280,19 @@ class Session:
     def _keep(self, block: Block) -> None:
         self._blocks[block.key] = block
         self._blocks.move_to_end(block.key)
-        total = sum(4 * len(kept.values) for kept in self._blocks.values())
+        total = sum(map(_bytes, self._blocks.values()))
         while total > KEPT_BYTES and len(self._blocks) > 1:
-            _, dropped = self._blocks.popitem(last=False)
-            total -= 4 * len(dropped.values)
+            total -= _bytes(self._blocks.popitem(last=False)[1])
+
+
+def _bytes(block: Block) -> int:
+    return 4 * len(block.values) + (DERIVED_BYTES if block.told else 0)
+
+
+def _bound(answers: dict[Any, Any]) -> None:
+    """Make room for one more answer: the oldest one goes."""
+    if len(answers) >= MOST_ANSWERS:
+        del answers[next(iter(answers))]
 
 
 def _ranking_key(of: Trace, address: str, scoring: dict[str, Any]) -> tuple[object, ...]:

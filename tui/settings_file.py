@@ -34,7 +34,7 @@ class Reader:
         if len(data) > LARGEST:
             raise self.wrong("is no settings file: over a megabyte")
         try:
-            self.text = data.decode("utf-8")
+            self.text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise self.wrong(f"is not UTF-8 (at byte {error.start})") from None
 
@@ -59,14 +59,22 @@ class Reader:
 
     def settings(self) -> Settings:
         try:
-            found = tomllib.loads(self.text)
+            return self.read(self.toml())
+        except RecursionError:
+            raise self.wrong("is no settings file: its tables are nested too deep") from None
+        except ValueError:  # int() and str() end at some thousands of digits
+            raise self.wrong("is no settings file: a number in it has thousands of digits") from None
+
+    def toml(self) -> dict[str, Any]:
+        try:
+            return tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as error:
             said = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
             where = f":{said[2]}" if said else ""
             words = said[1] if said else str(error)
             raise SettingsError(f"{display(str(self.path))}{where}: is no TOML: {display(words)}") from None
-        except RecursionError:
-            raise self.wrong("is no settings file: its tables are nested too deep") from None
+
+    def read(self, found: Mapping[str, Any]) -> Settings:
         self.known(found, "", ("theme", "mouse", "restore", "look", "keys"))
         look = self.table(found, "look")
         self.known(look, "look", ("cells", "scale", "pace", "cell_width"))

@@ -42,6 +42,13 @@ class Stage:
     state: State
     words: str
 
+    @property
+    def number(self) -> str:
+        """The value as people write it."""
+        if self.value is not None:
+            return f"{self.value:.4g}"
+        return {"nan": "NaN", "+inf": "+∞"}.get(self.state, "−∞")
+
 
 @dataclass(frozen=True, slots=True)
 class _Cell:

@@ -16,28 +16,31 @@ from engine.ops.attention import Mask, SinkSoftmax, Softmax
 from engine.ops.base import Text
 from engine.program import Program, Step
 from engine.runtime import Watch, as_part
-from engine.sites import ENCODER, Address, Span, within_block
+from engine.sites import ENCODER, KEYS, QUERIES, Address, Span, within_block
 from engine.traces import Trace
 
 CELLS_AT_ONCE = 1024 * 1024
 """Cells that are derived in one go: of all heads where their planes are small, else rows of one head."""
-QUERIES, KEYS = ("query", "src_query"), ("key", "src_key")
+Joined = tuple[Float[Tensor, "query key"], Float[Tensor, "query key"]]
+"""The sum of some heads' planes, and their maximum."""
 
+TILES = (
+    " Where the plane is larger than the tile, each cell of the tile shows the number of its place that is farthest "
+    "from 0. The entropy of a pattern says how many keys a query spreads over, as a power of two: 0 bits are one key, "
+    "3 bits as much as eight keys with equal weights."
+)
 HEADS = Text(
     "All heads of a layer",
     "one tile per head",
     r"P_1, \dots, P_h",
-    "Every head of the layer as a small picture of the same plane, queries down and keys across, before it their mean "
-    "and their maximum. Where the plane is larger than the tile, each cell of the tile shows the largest number in its "
-    "place. Entropy is how many keys a query spreads over, as a power of two: 0 bits is one key, 3 bits are eight.",
+    "Every head of the layer as a small picture of the same plane, queries down and keys across, and before them their "
+    f"mean and their maximum.{TILES}",
 )
 LAYERS = Text(
     "All heads of all layers",
     "one tile per layer and head",
     r"P_{l,1}, \dots, P_{l,h}",
-    "Every head of every layer as a small picture of the same plane, a row of tiles for each layer. Where the plane is "
-    "larger than the tile, each cell of the tile shows the largest number in its place. Entropy is how many keys a "
-    "query spreads over, as a power of two: 0 bits is one key, 3 bits are eight.",
+    f"Every head of every layer as a small picture of the same plane, a row of tiles for each layer.{TILES}",
 )
 
 
@@ -61,21 +64,17 @@ class Tile:
 
 def has_heads(step: Step) -> bool:
     """Whether a step writes a plane of queries and keys for every head."""
-    axes = step.site.axes
-    return "head" in axes and not {*QUERIES}.isdisjoint(axes) and not {*KEYS}.isdisjoint(axes)
+    axes = {*step.site.axes}
+    return "head" in axes and not axes.isdisjoint(QUERIES) and not axes.isdisjoint(KEYS)
 
 
 def alike(program: Program, site: str) -> tuple[str, ...]:
     """The same site of every layer of its stack, in order: those with as many heads and the same axes."""
-    model, beside = program.site(site), site.startswith(ENCODER)
-    if model.block is None:
-        return (site,)
-    same = within_block(site)
+    model, beside, same = program.site(site), site.startswith(ENCODER), within_block(site)
     return tuple(
         step.site.name
         for step in program.steps
-        if step.site.block is not None
-        and step.site.name.startswith(ENCODER) == beside
+        if step.site.name.startswith(ENCODER) == beside
         and within_block(step.site.name) == same
         and step.site.axes == model.axes
     )
@@ -133,7 +132,7 @@ class _Shrinking:
     def parts(self, *, reduced: bool) -> Iterator[tuple[int, int]]:
         """Shrink all; tells before each part how many rows are done, and of how many."""
         for rows in self._rows():
-            joined: tuple[Tensor, Tensor] | None = None
+            joined: Joined | None = None
             for first in range(0, self.heads, self.heads_at_once):
                 yield rows[0], self.queries
                 heads = (first, min(self.heads, first + self.heads_at_once))
@@ -187,13 +186,13 @@ def _per_cell(size: int, most: int) -> int:
     return max(1, -(-size // max(1, most)))
 
 
-def _joined(block: Float[Tensor, "head query key"], before: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+def _joined(block: Float[Tensor, "head query key"], before: Joined | None) -> Joined:
     """The sum of heads, and their maximum, with those of the heads before."""
     total, most = block.sum(0), block.amax(0)  # [query key]
     return (total, most) if before is None else (before[0] + total, torch.maximum(before[1], most))
 
 
-def _real(trace: Trace, step: Step, at: int | None, row: int) -> Tensor | None:
+def _real(trace: Trace, step: Step, at: int | None, row: int) -> Bool[Tensor, " query"] | None:
     """Which queries of a pattern are no padding; None for what is no pattern."""
     if not isinstance(step.op, Softmax | SinkSoftmax):
         return None
@@ -202,7 +201,7 @@ def _real(trace: Trace, step: Step, at: int | None, row: int) -> Tensor | None:
     assert isinstance(mask.op, Mask)
     places = mask.reads[1]
     positions = trace.stitched(places) if at is None else trace.site(places, at)
-    real: Tensor = positions[row] >= 0
+    real: Bool[Tensor, " query"] = positions[row] >= 0
     return real
 
 

@@ -26,16 +26,17 @@ from engine.runtime import Watch
 from engine.sites import Address
 from engine.traces import Trace
 
-CELLS_AT_ONCE = 4 * 1024 * 1024
+CELLS_AT_ONCE = 2 * 1024 * 1024
 """Positions times tokens of the vocabulary that are scored in one go."""
 
 TEXT = Text(
     "Logit lens",
     "lens(x) = softmax(unembed(norm(x)))",
     r"\mathrm{lens}(x) = \mathrm{softmax}\left(W_U\,\mathrm{norm}(x)\right)",
-    "The end of the model is put on the residual stream at every depth (columns): its own norm, computed anew from the "
-    "stream there, and its unembedding. Each cell shows the token that would be most probable if the model stopped at "
-    "that place, and its probability. In the last column these are the model's own.",
+    "The end of the model is put on the residual stream at every depth (columns): its final norm, computed anew from "
+    "the stream there (in a post-norm model the norm that follows that place), and its unembedding. Each cell shows "
+    "the token that would be most probable if the model stopped there, and its probability. In the last column these "
+    "are the model's own.",
 )
 
 

@@ -193,6 +193,8 @@ def _heads(trace: Trace, place: Address, asked: Asked) -> Told:
 
 
 def _layers(trace: Trace, place: Address, asked: Asked) -> Told:
+    if trace.program.site(place.site).block is None:
+        raise AddressError(f"{place.site} belongs to no layer; ask for its heads")
     sites = thumbs.alike(trace.program, trace.program.site(place.site).name)
     had = [site for site in sites if trace.can_have(site, place.at or 0)]
     return _tiles(trace, place, asked, thumbs.LAYERS, had or sites, layers=True)
@@ -205,10 +207,10 @@ def _tiles(
     if step is None or not thumbs.has_heads(step):
         raise AddressError(f"{place.site} has no heads to look at: no queries and keys for each head")
     _, index = resolved(trace, place)
-    row, heads = one(place, index, "batch", 0), trace.config.n_heads
+    row = one(place, index, "batch", 0)
     tiles = thumbs.tiles(trace, sites, asked.size, at=place.at, row=row, reduced=not layers, watch=asked.watch)
     values = torch.stack([tile.values for tile in tiles])
-    queries, keys = trace.shape(sites[0], place.at)[-2:]
+    _, heads, queries, keys = trace.shape(sites[0], place.at)
     of = f"{counted(len(sites), 'layer')} of {counted(heads, 'head')}" if layers else counted(heads, "head")
     told = {
         "kind": "thumbs",
@@ -306,7 +308,7 @@ def _rotation(trace: Trace, place: Address, asked: Asked) -> Told:
 
 def _chain(trace: Trace, place: Address, asked: Asked) -> Told:
     stages = chains.chain(trace, place)
-    numbers = " → ".join(stage.label for stage in stages)
+    numbers = " → ".join(f"{stage.label} {stage.number}" for stage in stages)
     return chains.TEXT, {"kind": "chain", "stages": [asdict(s) for s in stages], "numbers": numbers}, None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -96,19 +96,25 @@ def neurons(trace: Trace, site: str, rows: Rows, part: Part, k: int = 50, choice
         wanted = range(len(chosen)) if choice is None else (choice,)
     else:
         post, ins, chosen, weight, wanted = post[None], [x[None] for x in ins], [None], [None], range(1)
-    found = []
+    found: list[tuple[Neuron, Float[Tensor, " d_model"]]] = []  # each with the direction that it adds to
     for c in wanted:
         matrix = trace.weight(out.params[0 if chosen[c] is None else chosen[c]])  # [d_model d_mlp]
         norms = torch.linalg.vector_norm(at_least_float32(matrix), dim=0)  # [d_mlp]
         size = at_least_float32(post[c]).abs() * norms * abs(1 if weight[c] is None else weight[c])
-        best = size.nan_to_num(torch.inf).topk(min(max(0, k), len(size))).indices
-        signed = matrix[:, best].T * post[c][best].sign()[:, None]  # [k d_model]
-        named = _promoted(trace, signed) if promotes(trace.program, site) else [()] * len(best)
-        for n, tokens in zip(best.tolist(), named, strict=True):
+        for n in size.nan_to_num(torch.inf).topk(min(max(0, k), len(size))).indices.tolist():
             gate = float(ins[1][c, n]) if len(ins) > 1 else None
             told = (float(post[c, n]), float(ins[0][c, n]), gate, float(norms[n]), float(size[n]))
-            found.append(Neuron(n, *told, tokens, chosen[c], weight[c]))
-    return sorted(found, key=lambda n: -n.contribution if n.contribution == n.contribution else -torch.inf)[: max(0, k)]
+            found.append((Neuron(n, *told, (), chosen[c], weight[c]), matrix[:, n] * post[c, n].sign()))
+    found = sorted(found, key=lambda each: _rank(each[0]))[: max(0, k)]
+    if not found or not promotes(trace.program, site):
+        return [neuron for neuron, _ in found]
+    named = _promoted(trace, torch.stack([direction for _, direction in found]))
+    return [replace(neuron, promotes=ids) for (neuron, _), ids in zip(found, named, strict=True)]
+
+
+def _rank(neuron: Neuron) -> float:
+    """The largest contribution first, before it what is NaN."""
+    return -torch.inf if neuron.contribution != neuron.contribution else -neuron.contribution
 
 
 def _shares(program: Program, out: Step) -> tuple[str, str]:

@@ -12,11 +12,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from engine.errors import AddressError
-from engine.sites import LETTERS, Address, Index, Span
+from engine.sites import LETTERS, QUERIES, Address, Index, Span
 from engine.traces import Trace
 
-ALONG = ("pos", "src", "query", "src_query")
-"""Axes along which the tokens of a text stand, one of which a site has at most."""
+ALONG = ("pos", "src", *QUERIES)
+"""Axes of the tokens that a site has something of each for; it has at most one of them."""
 
 
 class Part(NamedTuple):

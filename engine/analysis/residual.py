@@ -25,8 +25,8 @@ NORMS = Text(
     "‖x‖ = √(Σ x²)",
     r"\lVert x \rVert = \sqrt{\textstyle\sum_i x_i^2}",
     "The residual stream is a running sum, and here is its length at every token (rows) and every depth (columns). It "
-    "usually grows, since each sub-layer adds to it. A token far larger than all others often serves attention as a "
-    "place to rest on.",
+    "usually grows, since each sub-layer adds to it; a norm after each addition, in a post-norm model, keeps it from "
+    "growing. A token far larger than all others often serves attention as a place to rest on.",
 )
 ADDED = Text(
     "What each sub-layer added",
@@ -97,7 +97,7 @@ def norms(trace: Trace, sites: Sequence[str], rows: Rows, watch: Watch | None = 
 
 
 def lengths(trace: Trace, site: str, at: int) -> Float[Tensor, "batch pos"]:
-    """The length of every vector of a site in one pass, summed up in float64. The trace holds them for the next time."""
+    """The length of every vector of a site in one pass, summed up in float64; the trace holds them for next time."""
     if (known := trace.remembered(name := f"‖{site}‖", at)) is not None:
         return known
     wide = torch.float32 if trace.device.type == "mps" else torch.float64

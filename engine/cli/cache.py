@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from engine.analysis.cachecost import CacheReport, NoCache
 from engine.analysis.pages import MOST_POSITIONS, Pages, plan_pages
 from engine.cli.cachetext import lines
 from engine.cli.interrupt import prompt_interrupts
+from engine.cli.layout import screen
 from engine.cli.options import DEFAULT_MODEL, ONLY_FOR_PROMPTS, keep_of, run_options, source_command
 from engine.cli.progress import Progress
 from engine.cli.source import open_source
@@ -113,8 +113,7 @@ def command(
     elif isinstance(report, NoCache):
         say(report.text)
     else:
-        width = max(20, shutil.get_terminal_size().columns)
-        say(*lines(report, width), *beside.lines(width))
+        say(*lines(report, screen()), *beside.lines(screen()))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 
 from engine.text import cells, display, fit
@@ -10,6 +11,11 @@ ROWS = 24
 """So many of a table are printed unless everything is asked for."""
 SKIPPED = -1
 """Stands in a list of indices for those that are left out."""
+
+
+def screen() -> int:
+    """How many cells wide the terminal is."""
+    return max(20, shutil.get_terminal_size().columns)
 
 
 def columns(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> Iterator[str]:

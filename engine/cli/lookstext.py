@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.cli.layout import ROWS, SKIPPED, columns, pick, to_right
+from engine.cli.layout import ROWS, SKIPPED, columns, pick, screen, to_right
 from engine.cli.tables import Format
-from engine.cli.viewtext import bar, clipped, width
+from engine.cli.viewtext import bar, clipped
 from engine.jsontext import Json
 from engine.sites import LETTERS, SOURCE_AXES, Address, block_of, within_block
 from engine.text import cells, display, fit
@@ -40,7 +40,7 @@ def lines(trace: Trace, told: Json, values: Tensor | None, full: bool) -> Iterat
         case "histogram":
             yield from _histogram(told, full)
     yield ""
-    yield from wrap(told["story"], width())
+    yield from wrap(told["story"], screen())
 
 
 def _grid(trace: Trace, told: Json, values: Sequence[Sequence[float]], full: bool) -> Iterator[str]:
@@ -56,8 +56,8 @@ def _grid(trace: Trace, told: Json, values: Sequence[Sequence[float]], full: boo
     heads = [_depth_name(site) for site in sites]
     wide = max(len(heads[-1]), *(cells(display(text)) for row in named for text in row), *map(len, heads))
     wide = wide if full else min(WIDEST_CELL, wide)
-    margin = min(20, width() // 3, max(cells(display(label)) for label in labels))
-    across = pick(len(sites), len(sites) if full else max(2, (width() - margin - 2) // (wide + 2)))
+    margin = min(20, screen() // 3, max(cells(display(label)) for label in labels))
+    across = pick(len(sites), len(sites) if full else max(2, (screen() - margin - 2) // (wide + 2)))
     put = fit if texts else to_right
     yield fit("", margin) + "".join(" …" if j == SKIPPED else "  " + put(heads[j], wide) for j in across).rstrip()
     for i in down:
@@ -76,7 +76,7 @@ def _labels(trace: Trace, told: Json) -> list[str]:
     row = next((i for axis, i in place.index if LETTERS.get(axis, axis) == "b" and isinstance(i, int)), 0)
     source = rows["axis"] in SOURCE_AXES.values()
     line = (trace.source_tokens if source else trace.tokens)[row]
-    first = 0 if source or place.at is None else trace.passes[place.at].start
+    first = trace.origin(place.site, rows["axis"], place.at)
     positions = range(rows["start"], rows["start"] + rows["size"])
     return [f"{i} {line[first + i].label}" if first + i < len(line) else str(i) for i in positions]
 
@@ -127,8 +127,7 @@ def _list(told: Json, full: bool) -> Iterator[str]:
 
 
 def _rotation(told: Json, full: bool) -> Iterator[str]:
-    turned = f"{told['rotated']} of {told['of']} dims are turned, at position {told['position']}"
-    yield from wrap(f"{told['convention']} · θ = {told['theta']:g} · scaling {told['scaling']} · {turned}", width())
+    yield from wrap(told["convention"], screen())
     yield ""
     heads = ["pair", "dims", "inv_freq", "angle", "cos", "sin", "before", "after", ""]
     rows = [
@@ -155,7 +154,7 @@ def _chain(told: Json, full: bool) -> Iterator[str]:
 def _histogram(told: Json, full: bool) -> Iterator[str]:
     edges, counts = told["edges"], told["counts"]
     write, most = Format.of(edges), max(counts, default=0)
-    rows = [[write(edges[i]), write(edges[i + 1]), str(n), bar(n, most, width() - 40)] for i, n in enumerate(counts)]
+    rows = [[write(edges[i]), write(edges[i + 1]), str(n), bar(n, most, screen() - 40)] for i, n in enumerate(counts)]
     yield from _table(["from", "to", "count", ""], rows, (0, 1, 2), full, len(rows))
     yield ""
     parts = [f"{name} {_number(told[key], 4)}" for name, key in (("1 %", "q01"), ("median", "q50"), ("99 %", "q99"))]

@@ -10,20 +10,13 @@ import torch
 
 from engine.dtypes import dtype_name
 from engine.runtime import Watch
-from engine.sites import SOURCE_AXES, Address, Span
+from engine.sites import SOURCE_AXES, TOKEN_AXES, Address
 from engine.statistics import Statistics
 from engine.traces import Trace
-from engine.windows import Difference, Plane, values
+from engine.windows import CELLS_AT_ONCE, Difference, Plane, values
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-BLOCK = 4 * 1024 * 1024
-"""Numbers that are looked at in one go."""
-PASS_AXES = ("pos", "query")
-"""Axes over the tokens of a pass; the others over tokens count from the first token of all."""
-SOURCE_TOKEN_AXES = tuple(SOURCE_AXES.values())
-TOKEN_AXES = (*PASS_AXES, "key", "kv_pos", "past", *SOURCE_TOKEN_AXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +31,16 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A tensor of a trace, or a part of one. ``fixed`` are the indices that the address chose, ``title`` is what it is
-    called where its address does not say all."""
+    """A tensor of a trace, or a part of one. ``fixed`` are the indices that the address chose, ``title`` what it is
+    called: its address, and what was reduced or taken away."""
 
     trace: Trace
     address: Address
     tensor: Tensor
     axes: tuple[Axis, ...]
     fixed: Mapping[str, int]
-    row: int = 0
-    title: str = ""
+    row: int
+    title: str
 
     @classmethod
     def of(cls, plane: Plane | Difference, watch: Watch | None = None) -> Place:
@@ -55,32 +48,14 @@ class Place:
         mine = plane.first if isinstance(plane, Difference) else plane
         plain = plane is mine and mine.over is None
         tensor = mine.part(mine.asked) if plain else values(plane, watch)
-        offset = 0 if mine.address.at is None else mine.trace.passes[mine.address.at].start
+        at = mine.address.at
         axes = tuple(
-            Axis(axis, stop - start, start, start + (offset if axis in PASS_AXES else 0))
+            Axis(axis, stop - start, start, start + mine.trace.origin(mine.site.name, axis, at))
             for axis, (start, stop) in zip(plane.axes, plane.asked, strict=True)
         )
         fixed = {axis: i for axis, i in mine.address.index if isinstance(i, int)}
         place = cls(mine.trace, mine.place, tensor, axes, fixed, fixed.get("batch", 0), plane.title)
         return place.along(0) if axes and axes[0].name == "batch" and axes[0].size == 1 else place
-
-    @classmethod
-    def find(cls, trace: Trace, text: str) -> Place:
-        """The place at an address. Raises AddressError where there is none, NotKeptError where it is not held."""
-        address = Address.parse(text)
-        site = trace.program.site(address.site)
-        index = address.resolve(site.axes, trace.shape(site.name, address.at))
-        tensor = trace[address]
-        fixed = {axis: i for axis, i in index.items() if isinstance(i, int)}
-        if site.axes[0] == "batch" and "batch" not in index and tensor.shape[0] == 1:  # one prompt: no need to say so
-            tensor, fixed = tensor[0], {"batch": 0, **fixed}
-        offset = 0 if address.at is None else trace.passes[address.at].start
-        left = [axis for axis in site.axes if axis not in fixed]
-        axes = tuple(
-            Axis(axis, size, _start(index.get(axis)), _start(index.get(axis)) + (offset if axis in PASS_AXES else 0))
-            for axis, size in zip(left, tensor.shape, strict=True)
-        )
-        return cls(trace, address, tensor, axes, fixed, fixed.get("batch", 0))
 
     @property
     def dtype(self) -> str:
@@ -94,7 +69,7 @@ class Place:
 
     def token(self, axis: str, position: int) -> str:
         """The token at a position of an axis: of the source, along an axis of an encoder beside a decoder."""
-        row = (self.trace.source_tokens if axis in SOURCE_TOKEN_AXES else self.trace.tokens)[self.row]
+        row = (self.trace.source_tokens if axis in SOURCE_AXES.values() else self.trace.tokens)[self.row]
         return row[position].label if position < len(row) else ""
 
     def labelled(self, axis: Axis) -> bool:
@@ -104,8 +79,7 @@ class Place:
         """What stands at the index that the address chose along an axis."""
         i = self.fixed[axis]
         if axis in TOKEN_AXES:
-            at = self.address.at
-            return self.token(axis, i + (self.trace.passes[at].start if at is not None and axis in PASS_AXES else 0))
+            return self.token(axis, i + self.trace.origin(self.address.site, axis, self.address.at))
         return self.trace.label(i) if axis == "d_vocab" else ""
 
     def along(self, i: int) -> Place:
@@ -117,7 +91,7 @@ class Place:
 
     def stats(self) -> dict[str, Any]:
         """How many numbers there are and are not finite, of each kind; of the finite ones min, max, mean, std, norm."""
-        told = Statistics.of(self.tensor.reshape(-1).split(BLOCK))
+        told = Statistics.of(self.tensor.reshape(-1).split(CELLS_AT_ONCE))
         counts = {"size": told.size, "finite": told.finite, "nan": told.nan, "+inf": told.above, "-inf": told.below}
         return counts | told.spread_to_json()
 
@@ -132,6 +106,7 @@ class Place:
         wide = self.tensor.float() if self.tensor.dtype in (torch.bfloat16, torch.float16) else self.tensor
         data: dict[str, Any] = {
             "address": str(self.address),
+            "title": self.title,
             "site": self.address.site,
             "pass": self.address.at,
             "dtype": self.dtype,
@@ -141,7 +116,3 @@ class Place:
             "values": wide.tolist(),
         }
         return data
-
-
-def _start(index: int | Span | None) -> int:
-    return index.start or 0 if isinstance(index, Span) else 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,14 +11,10 @@ from engine.cli.options import run_options, source_command
 from engine.cli.progress import Progress
 from engine.cli.source import Held, open_other, open_source
 from engine.cli.streams import say, say_error, say_json
-from engine.errors import LayerstepError
 from engine.sites import Address
 
-if TYPE_CHECKING:
-    from engine.traces import Trace
-
 MOST_VALUES = 4_000_000
-"""More numbers than this are printed only with --full."""
+"""More numbers than this are printed as JSON, which has no "…", only with --full."""
 
 
 @source_command(
@@ -76,24 +71,13 @@ def command(
         else:
             if Address.parse(address).site in ("logits", "probs"):
                 trace.refuse_without_head()
-            if named:
-                from engine.cli.views import Wish, over_of, shown
+            from engine.cli.views import Wish, over_of, shown
 
-                wish = Wish(trace, address, view, over_of(over), beside, minus)
-                with Progress() as progress:
-                    most = MOST_VALUES if as_json and not full else None
-                    picture = shown(wish, progress.watch, full=full, most=most)
-                data = picture.to_json() if as_json else {}
-                lines = [] if as_json else list(picture.lines())
-            else:
-                if as_json and not full:
-                    refuse_if_huge(trace, Address.parse(address))
-                from engine.cli.place import Place
-                from engine.cli.tables import place_lines
-
-                place = Place.find(trace, address)
-                data = place.to_json() if as_json else {}
-                lines = [] if as_json else place_lines(place, full)
+            wish = Wish(trace, address, view, over_of(over), beside, minus)
+            with Progress() as progress:
+                picture = shown(wish, progress.watch, full=full, most=MOST_VALUES if as_json and not full else None)
+            data = picture.to_json() if as_json else {}
+            lines = [] if as_json else list(picture.lines())
         held = trace.checks(Address.parse(address).site if address else None) if checks else []
     if as_json:
         say_json(data | ({"checks": [check.to_json() for check in held]} if checks else {}))
@@ -103,15 +87,3 @@ def command(
     if failed:
         say_error(f"{failed} of {len(held)} checks do not hold")
     return 1 if failed else 0
-
-
-def refuse_if_huge(trace: Trace, address: Address) -> None:
-    """JSON has no "…", so a tensor too large to be meant is refused, before it is computed."""
-    site = trace.program.site(address.site)
-    shape = trace.shape(site.name, address.at)
-    sizes = dict(zip(site.axes, shape, strict=True))
-    for axis, chosen in address.resolve(site.axes, shape).items():
-        sizes[axis] = 1 if isinstance(chosen, int) else (chosen.stop or 0) - (chosen.start or 0)
-    values = math.prod(sizes.values())
-    if values > MOST_VALUES:
-        raise LayerstepError(f"{address} has {values:,} values; name a part of it, or print all of them with --full")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.cli.layout import ROWS, SKIPPED, columns, pick, to_right
+from engine.cli.layout import ROWS, SKIPPED, columns, pick, screen, to_right
 from engine.cli.place import Axis, Place
 from engine.text import cells, fit
 
@@ -48,17 +47,16 @@ def place_lines(place: Place, full: bool) -> list[str]:
         where = [f"{axis} {i} {place.fixed_label(axis)}".strip() for axis, i in place.fixed.items() if axis != "batch"]
         lines = [*tensor_lines(place, 0, full), " · ".join([*where, place.dtype])]
     else:
-        shape = " × ".join(f"{axis.name} {axis.size}" for axis in place.axes)
-        width = max(20, shutil.get_terminal_size().columns)
-        lines = [
-            f"{place.title or place.address} · {shape} · {place.dtype}",
-            stats_line(place),
-            "",
-        ]
-        lines += [*tensor_lines(place, width, full), ""]
+        lines = [*head_lines(place), *tensor_lines(place, screen(), full), ""]
     if step is not None:
         lines.append(f"{step.op.text.title}: {step.op.text.formula}")
     return lines
+
+
+def head_lines(place: Place) -> Iterator[str]:
+    """What a tensor is called, its shape and dtype; its figures; an empty line."""
+    shape = " × ".join(f"{axis.name} {axis.size}" for axis in place.axes)
+    yield from (f"{place.title} · {shape} · {place.dtype}", stats_line(place), "")
 
 
 def stats_line(place: Place) -> str:

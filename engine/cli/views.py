@@ -13,13 +13,14 @@ from typing import Any
 from engine import views, windows
 from engine.analysis import looks
 from engine.analysis.chain import stages_of
+from engine.analysis.places import ALONG
 from engine.cli import lookstext, viewtext
-from engine.cli.place import PASS_AXES, TOKEN_AXES, Place
+from engine.cli.place import Place
 from engine.cli.tables import place_lines
 from engine.errors import AddressError
 from engine.jsontext import Json
 from engine.runtime import Watch
-from engine.sites import LETTERS, Address, Index, Site, Span
+from engine.sites import LETTERS, TOKEN_AXES, Address, Index, Site, Span
 from engine.summary import dtype_of
 from engine.text import display
 from engine.traces import Trace
@@ -74,7 +75,7 @@ def shown(wish: Wish, watch: Watch | None = None, *, full: bool = False, most: i
     """What is asked for. Raises AddressError for more than ``most`` numbers, and what ``watch`` raises."""
     if wish.view is None:
         place = _place(wish.plane(), most, watch)
-        return Shown(lambda: _json(place), lambda: place_lines(place, full))
+        return Shown(place.to_json, lambda: place_lines(place, full))
     view = find_view(wish, wish.view)
     if view.look:
         told, tensor = looks.look(wish.trace, view.name, _address_of_look(wish, view), watch=watch)
@@ -86,7 +87,7 @@ def shown(wish: Wish, watch: Watch | None = None, *, full: bool = False, most: i
             raise AddressError(f"the view {view.name} takes the {view.name} over heads itself; leave --over out")
         wish = replace(wish, over={"head": view.name})
     place = _place(_spread(wish, view).plane(), most, watch)
-    return Shown(lambda: {"view": view.name} | _json(place), lambda: viewtext.lines(place, view.name, full))
+    return Shown(lambda: {"view": view.name} | place.to_json(), lambda: viewtext.lines(place, view.name, full))
 
 
 def find_view(wish: Wish, asked: str) -> View:
@@ -98,7 +99,8 @@ def find_view(wish: Wish, asked: str) -> View:
     view = next((view for view in there if view.name == name), None)
     if view is None:
         names = ", ".join(view.name for view in there)
-        raise AddressError(f"{site.name} has no view {display(asked)[:40]!r}; it has {names}")
+        more = "" if wish.trace.weights is not None else ", and with its model (--model) more"
+        raise AddressError(f"{site.name} has no view {display(asked)[:40]!r}; it has {names}{more}")
     if view.look and (wish.differs or wish.over):
         raise AddressError(f"the view {name} is derived from the trace, so nothing can be reduced or taken away in it")
     return view
@@ -109,10 +111,6 @@ def _place(plane: Plane | Difference, most: int | None, watch: Watch | None) -> 
     if most is not None and size > most:
         raise AddressError(f"{plane.title} has {size:,} values; name a part of it, or print all of them with --full")
     return Place.of(plane, watch)
-
-
-def _json(place: Place) -> Json:
-    return place.to_json() | {"title": place.title}
 
 
 def _spread(wish: Wish, view: View) -> Wish:
@@ -145,8 +143,7 @@ def _fixed(
         elif i is None and not reduced:
             if not size:
                 raise AddressError(f"{place} has no {axis}, so there is nothing to see in the view {view.name}")
-            last = axis in PASS_AXES or axis in ("src", "src_query")
-            i = max(0, min(size - 1, usual.get(axis, size - 1 if last else 0)))
+            i = max(0, min(size - 1, usual.get(axis, size - 1 if axis in ALONG else 0)))
         if i is not None:
             chosen[axis] = i
     found = str(Address(site.name, tuple(chosen.items()), place.at))

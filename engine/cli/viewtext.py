@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from textwrap import wrap
 
-from engine.cli.layout import ROWS, SKIPPED, columns, pick
+from engine.cli.layout import ROWS, SKIPPED, columns, pick, screen
 from engine.cli.place import Axis, Place
-from engine.cli.tables import RANKED, Format, stats_line, tensor_lines
+from engine.cli.tables import RANKED, Format, head_lines, tensor_lines
 from engine.summary import numbers
 from engine.text import ORIGIN_WORDS, cells, display, fit
 
@@ -19,29 +18,21 @@ STRONGEST, CURVES, WIDEST_BAR = 3, 4, 40
 
 def lines(place: Place, view: str, full: bool) -> Iterator[str]:
     """A window in the form of a view: its address and figures first, at the end what the step does."""
-    shape = " × ".join(f"{axis.name} {axis.size}" for axis in place.axes)
-    yield f"{place.title} · {shape} · {place.dtype}"
-    yield stats_line(place)
-    yield ""
+    yield from head_lines(place)
     if any(not axis.size for axis in place.axes):
         yield "(empty)"
         return
-    yield from (lister(place, full) if (lister := LISTERS.get(view)) else tensor_lines(place, width(), full))
+    yield from (lister(place, full) if (lister := LISTERS.get(view)) else tensor_lines(place, screen(), full))
     if (step := place.trace.program.step(place.address.site)) is not None:
         text, sizes = step.op.text, numbers(place.trace, step.site, place.address.at)
         yield ""
         yield " · ".join(part for part in (f"{text.title}: {text.formula}", sizes) if part)
-        yield from wrap(text.story, width())
-
-
-def width() -> int:
-    """Of the terminal."""
-    return max(20, shutil.get_terminal_size().columns)
+        yield from wrap(text.story, screen())
 
 
 def clipped(rows: Iterable[str], full: bool) -> Iterator[str]:
     """Lines no wider than the terminal, unless everything is asked for."""
-    yield from rows if full else (fit(row, width()).rstrip() for row in rows)
+    yield from rows if full else (fit(row, screen()).rstrip() for row in rows)
 
 
 def bar(value: float, largest: float, room: int) -> str:
@@ -65,7 +56,7 @@ def bars(place: Place, full: bool) -> Iterator[str]:
     heads = [["…"] if i == SKIPPED else [*name(place, axis, i), write(row[i])] for i in shown]
     count = max((len(head) for head in heads), default=1)
     heads = [[*head, *[""] * (count - len(head))] for head in heads]
-    room = width() - sum(max(cells(display(head[c])) for head in heads) + 2 for c in range(count)) if heads else 0
+    room = screen() - sum(max(cells(display(head[c])) for head in heads) + 2 for c in range(count)) if heads else 0
     rows = [[*head, "" if i == SKIPPED else bar(row[i], largest, room)] for i, head in zip(shown, heads, strict=True)]
     yield from clipped(columns([[axis.name, *[""] * count], *rows], numbers=(0, count - 1)), full)
     if SKIPPED in shown:
@@ -102,7 +93,7 @@ def weighted_text(place: Place, full: bool) -> Iterator[str]:
     line = ""
     for i, number in enumerate(row):
         word = f"{display(place.label(axis, i))} {write(number)}"
-        if line and cells(line) + 3 + cells(word) > width():
+        if line and cells(line) + 3 + cells(word) > screen():
             yield line
             line = ""
         line = f"{line} | {word}" if line else word
@@ -140,13 +131,13 @@ def ranked(place: Place, full: bool) -> Iterator[str]:
     """The largest of the vocabulary; of all logits with the probabilities that they come to."""
     [axis], trace = place.axes, place.trace
     plain = place.title == str(place.address) and place.address.site == "logits" and axis.size == trace.config.d_vocab
-    start = trace.passes[place.address.at].start if place.address.at is not None else 0
-    top = trace.top(axis.size if full else RANKED, pos=place.fixed["pos"] + start, row=place.row) if plain else []
+    pos = place.fixed.get("pos", 0) + trace.origin("logits", "pos", place.address.at)
+    top = trace.top(axis.size if full else RANKED, pos=pos, row=place.row) if plain else []
     if not top:
-        yield from tensor_lines(place, width(), full)
+        yield from tensor_lines(place, screen(), full)
         return
     write, share = Format.of([c.logit for c in top]), Format.of([c.prob for c in top])
-    rows = [[str(c.id), c.label, write(c.logit), share(c.prob), bar(c.prob, top[0].prob, width() - 50)] for c in top]
+    rows = [[str(c.id), c.label, write(c.logit), share(c.prob), bar(c.prob, top[0].prob, screen() - 50)] for c in top]
     yield from clipped(columns([["id", "token", "value", "prob", ""], *rows], numbers=(0, 2, 3)), full)
     if len(rows) < axis.size:
         yield f"… {axis.size - len(rows)} more; --full prints all"

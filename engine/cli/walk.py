@@ -25,9 +25,9 @@ def open_app(
     chat: bool = False,
     target: str | None = None,
     allow_pickle: bool = False,
-    **looks: Any,
+    **settings: Any,
 ) -> int:
-    """Start the app and wait for it; its exit code. ``looks``: what the app itself is told, see `look_options`.
+    """Start the app and wait for it; its exit code. ``settings``: what the app itself is told, see `app_options`.
 
     Raises LayerstepError where it is not installed.
     """
@@ -36,10 +36,10 @@ def open_app(
     except ModuleNotFoundError as error:
         raise LayerstepError(f"the app cannot start without {error.name}; install layerstep again") from None
     what = {"prompt": prompt, "model": model, "address": address, "file": file, "chat": chat, "target": target}
-    return int(run(**what, allow_pickle=allow_pickle, **looks))
+    return int(run(**what, allow_pickle=allow_pickle, **settings))
 
 
-def look_options(function: Callable[..., int]) -> Callable[..., int]:
+def app_options(function: Callable[..., int]) -> Callable[..., int]:
     """What the app itself can be told, however it is opened."""
     options = (
         click.option("--config", metavar="FILE", help="A settings file in place of the usual one."),
@@ -51,7 +51,7 @@ def look_options(function: Callable[..., int]) -> Callable[..., int]:
     return function
 
 
-def looks_of(config: str | None, no_mouse: bool, light: bool, last: bool = False) -> dict[str, Any]:
+def app_settings(config: str | None, no_mouse: bool, light: bool, last: bool = False) -> dict[str, Any]:
     """Of these options, those that were given, as the app takes them."""
     given = {"config": config, "mouse": False if no_mouse else None, "light": light or None, "last": last or None}
     return {name: value for name, value in given.items() if value is not None}
@@ -65,7 +65,7 @@ def looks_of(config: str | None, no_mouse: bool, light: bool, last: bool = False
 @target_option
 @pickle_option
 @click.option("--last", is_flag=True, help="Where the app was left.")
-@look_options
+@app_options
 def command(
     prompt: str | None,
     model: str | None,
@@ -81,8 +81,8 @@ def command(
     check_address(address)
     if prompt == "-":  # the app reads a pipe by itself
         prompt = None
-    looks = looks_of(config, no_mouse, light, last)
-    return open_app(prompt, model, address, None, chat, target, allow_pickle, **looks)
+    settings = app_settings(config, no_mouse, light, last)
+    return open_app(prompt, model, address, None, chat, target, allow_pickle, **settings)
 
 
 def check_address(address: str | None) -> None:

@@ -16,9 +16,10 @@ from tiny_bert import write_bert
 from tiny_t5 import write_t5
 
 import engine
-from engine import Trace, load_model, trace
+from engine import Trace, extend, load_model, trace
 from engine.analysis import looks
 from engine.cli.views import CHAIN, Wish, shown, views_of
+from engine.config import LayerKind, Rotary
 from engine.jsontext import for_anyone
 from engine.summary import summary
 from engine.text import cells, display
@@ -245,6 +246,19 @@ def test_counts_of_a_histogram_add_up(call: Call, tiny, recorded):
     assert f"{int((x == -math.inf).sum())} masked" in done.out
 
 
+def test_keys_that_a_window_still_holds_have_their_own_labels(tmp_path):
+    near = {"kinds": (LayerKind(name="near", window=3, rotary=Rotary()),), "layer_kinds": ("near", "near")}
+    model = load_model(write_model(tmp_path / "near", **near))
+    t = extend(model, trace(model, PROMPT), " today")
+    labels = [token.label for token in t.tokens[0]]
+    start, length = t.passes[1].start, t.passes[1].length
+    axes = shown(Wish(t, f"{PATTERN}[h=0]@1")).to_json()["axes"]
+    assert axes[0]["labels"] == labels[start:]
+    assert axes[1]["labels"] == labels[start - 2 :]  # two keys of the pass before
+    assert len(axes[1]["labels"]) == length + 2
+    assert labels[start - 2] in "".join(shown(Wish(t, f"{PATTERN}[h=0,q=0,k=0]@1")).lines())
+
+
 # -- an axis taken together, and differences ---------------------------------------------------------------------
 
 
@@ -369,6 +383,7 @@ def test_a_trace_without_its_model_says_what_it_lacks(call: Call, recorded, tmp_
     done = call("show", file, "--at", "blocks.0.resid_pre", "--view", "lens")
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "norms" in done.err
+    assert "with its model (--model)" in done.err
     assert call("show", file, "--at", "blocks.0.resid_pre", "--view", "norms").code == 0
 
 

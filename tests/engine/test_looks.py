@@ -116,6 +116,23 @@ def test_a_window_of_norms_has_the_figures_of_all_positions(cuts, window):
     assert whole["stats"]["max"] == pytest.approx(float(every.max()))
 
 
+def test_lengths_are_computed_once_for_all_windows(monkeypatch):
+    t = in_passes(tiny(**MODERN), IDS, [4, 7])
+    whole, every = look(t, "norms", "blocks.0.resid_pre")
+    monkeypatch.setattr(type(t), "site", lambda *_: pytest.fail("a site was read again"))
+    told, values = look(t, "norms", "blocks.0.resid_pre[p=3:8]")
+    assert torch.equal(values, every[3:8])
+    assert told["stats"] == whole["stats"]
+
+
+def test_an_empty_window_has_the_figures_of_all_positions_too():
+    t = trace(tiny(**MODERN), IDS)
+    told, values = look(t, "norms", "blocks.0.resid_pre[p=3:3]")
+    assert values.shape == (0, 5)
+    assert told["stats"] == look(t, "norms", "blocks.0.resid_pre")[0]["stats"]
+    assert look(t, "lens", "blocks.0.resid_pre[p=3:3]")[1].shape == (0, 5)
+
+
 def test_any_site_of_a_stream_says_which_one_is_meant():
     t = trace(tiny(**MODERN), IDS)
     for name, one, other in [
@@ -177,6 +194,7 @@ def test_a_grid_names_its_rows_and_columns():
         ("lens", "blocks.0.resid_pre[b=0:1]", "name one batch"),
         ("heads", "nonsense[", "is not an address"),
         ("heads", "tokens", "no heads"),
+        ("layers", "tokens", "belongs to no layer"),
         ("neurons", "blocks.0.attn.scores", "one token"),
     ],
 )

@@ -72,6 +72,16 @@ def test_the_words_have_the_models_numbers():
     assert found["scaled"].value == pytest.approx(found["scores"].value / 4)
 
 
+def test_the_numbers_of_the_cell_come_with_its_formula():
+    t = trace(tiny(**GPT2), IDS)
+    for cell, hidden in [("h=1,q=6,k=2", False), ("h=1,q=2,k=6", True)]:
+        told, _ = look(t, "chain", f"blocks.1.attn.pattern[{cell}]")
+        sites = [float(t[f"blocks.1.attn.{name}[b=0,{cell}]"]) for name in ("scores", "scaled", "masked", "pattern")]
+        scores, scaled, masked, pattern = ("−∞" if number == -inf else f"{number:.4g}" for number in sites)
+        assert told["numbers"] == f"scores {scores} → scaled {scaled} → masked {masked} → pattern {pattern}"
+        assert (masked, pattern) == ("−∞", "0") or not hidden
+
+
 def test_the_share_is_the_quotient_that_is_told():
     for traits, among in [(MODERN, "over 7 keys"), (EXPERTS, "over 4 keys and the sink")]:
         stage = at(trace(tiny(**traits), IDS), "blocks.1.attn.pattern[h=1,q=6,k=5]")["pattern"]

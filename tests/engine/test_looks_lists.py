@@ -121,9 +121,11 @@ def test_of_a_mixture_they_are_those_of_the_chosen_experts_by_their_weights():
     assert len(found) == 2 * 10
     assert [n.contribution for n in found] == sorted((n.contribution for n in found), reverse=True)
     total = torch.zeros(20, dtype=torch.float64)
+    unembedding = t.weights[t.program.step("logits").params[0]]  # [d_vocab d_model]
     for n in found:
         adds = n.weight * n.post * t.weights[f"blocks.0.mlp.experts.{n.expert}.down.weight"][:, n.index]
         assert n.contribution == pytest.approx(float(adds.norm()))
+        assert n.promotes == tuple((unembedding @ adds).argsort(descending=True)[:3].tolist())
         total += adds
     shares = dict(zip(chosen, t["blocks.0.mlp.expert_weights[b=0,p=4]"].tolist(), strict=True))
     total += sum(shares[e] * t.weights[f"blocks.0.mlp.experts.{e}.down.bias"] for e in chosen)

@@ -52,13 +52,18 @@ class Hammer:
             if self.kill is not None and self.dice.random() < 0.01:
                 self.last.append("<kill>")
                 self.kill()
-            assert self.app._exception is None
             assert main_of(self.app).faults == []
 
     async def done(self) -> None:
         """Wait until no key is left to be looked at: raises AssertionError where that takes ages."""
         await self.pilot.pause()
-        await until(self.pilot, lambda: not self.app._typed and self.app._typing is None, seconds=60)
+        app = self.app
+        await until(
+            self.pilot, lambda: bool(app._exception) or not app._running or not (app._typed or app._typing), seconds=60
+        )
+        if app._exception is not None:
+            raise AssertionError("the app ended with an exception") from app._exception
+        assert app._running, "the app has ended"
 
     async def responds(self) -> None:
         """Esc leads out of everything, and the walk goes on: raises AssertionError where not."""

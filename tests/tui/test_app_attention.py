@@ -568,3 +568,38 @@ async def test_the_chain_line_walks_through_the_steps() -> None:
         await settled(pilot)
         assert main_of(app).plane.step.site == PATTERN  # type: ignore[union-attr]
         assert any("[pattern " in line for line in text_of(app))
+
+
+@pytest.mark.parametrize(
+    ("size", "look", "times"), [((76, 35), "heads", 2), ((150, 40), "heads", 3), ((150, 60), "layers", 1)]
+)
+async def test_small_planes_are_magnified_by_whole_numbers_until_all_of_them_fill_the_room(
+    size: tuple[int, int], look: str, times: int
+) -> None:
+    view = Thumbs(id="a")
+    plane, cell = thumbs(look, heads=8, layers=4, n=11)
+
+    def then() -> None:
+        view.show(plane, cell, None)
+        view.show(plane, cell, told(plane, view.tile_size))
+
+    async with alone(view, size=size, then=then) as (app, _):
+        height, width = view.tile_size
+        assert width == times * 11
+        assert height % 11 == 0
+        assert max(width, height) <= 2 * min(width, height), "about square"
+        assert view.virtual_size.height <= view.room.height, "all of them are seen"
+        if look == "heads":
+            assert all(f"tile {n}" in shown(app) for n in range(10))
+
+
+async def test_every_cell_of_a_magnified_plane_is_as_large() -> None:
+    view = Thumbs(id="a")
+    plane, cell = thumbs(heads=8, n=11)
+    values = array("f", [float((row + col) % 2) for _ in range(10) for row in range(11) for col in range(11)])
+    tiles = tuple(Tile(f"tile {n}", plane.step.site, n, "", None) for n in range(10))
+    block = Block(plane.key, 0, 0, 11, 11, values, Stats(), told=Told(tiles=tiles, shape=(10, 11, 11), values=values))
+    async with alone(view, size=(76, 35), then=lambda: view.show(plane, cell, block)):
+        pixels = view._pixels(view.told, 3, 2)  # type: ignore[arg-type]
+        assert {segment.cell_length for segment in pixels} == {2}
+        assert len(pixels) == 11

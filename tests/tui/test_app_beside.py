@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_engine import FakeEngine
+from fake_engine import FakeEngine, MemoryLink
 from helpers import go, main_of, running, settled, text_of, until
 
 from tui.screens.ask import AskScreen
@@ -160,3 +160,108 @@ async def test_usual_is_the_next_head_else_the_next_layer() -> None:
         assert usual(*main_of(app).here) == Beside(block=1)
         await go(app, pilot, "tokens")
         assert usual(*main_of(app).here) is None
+
+
+async def test_a_trace_beside_is_let_go_when_it_is_not_looked_at_any_more() -> None:
+    engine = FakeEngine()
+    async with running(size=(140, 40), engine=engine) as (app, pilot):
+        await go(app, pilot, PATTERN)
+        main = main_of(app)
+        main._open_beside({"model": "modern", "prompt": "a cat"})
+        await settled(pilot)
+        assert engine.other is not None
+        await pilot.press("d", "d")
+        await settled(pilot)
+        assert main.session.other is None
+        assert engine.other is None
+
+
+async def test_after_another_engine_started_what_was_opened_beside_is_gone() -> None:
+    links = [MemoryLink(FakeEngine(die_on="models")), MemoryLink(FakeEngine())]
+    async with running(size=(140, 40), link=lambda: links.pop(0)) as (app, pilot):
+        await go(app, pilot, PATTERN)
+        main = main_of(app)
+        main._open_beside({"model": "modern", "prompt": "a cat"})
+        await settled(pilot)
+        assert len(both(app)) == 2
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(app.screen, NoticeScreen))
+        while isinstance(app.screen, NoticeScreen):
+            await pilot.press("escape")
+        await pilot.press("r")
+        await settled(pilot)
+        assert main.client.state == "ready"
+        assert main.beside is None
+        assert main.trouble == ""
+        assert len(both(app)) == 1
+
+
+async def test_cancelling_while_something_opens_beside_leaves_no_doubt_about_what_is_there() -> None:
+    link = MemoryLink(FakeEngine())
+    async with running(size=(140, 40), link=lambda: link) as (app, pilot):
+        await go(app, pilot, PATTERN)
+        main = main_of(app)
+        main._open_beside({"model": "modern", "prompt": "a cat"})
+        await settled(pilot)
+        link.hold = True
+        main._open_beside({"model": "modern", "prompt": "a dog"})
+        await until(pilot, lambda: main.working)
+        await pilot.press("escape")
+        link.release()
+        await settled(pilot)
+        assert main.session.other is None  # nobody knows which of the two the engine has
+        assert "has no such picture" in "\n".join(text_of(app))
+        await pilot.press("d")
+        await settled(pilot)
+        assert len(both(app)) == 1
+
+
+async def test_a_head_that_the_trace_does_not_have_is_not_shown_as_another_one() -> None:
+    async with running(size=(140, 40)) as (app, pilot):
+        await go(app, pilot, PATTERN)
+        main_of(app).put_beside(Beside(head=99))
+        await settled(pilot)
+        assert "has no such picture" in "\n".join(text_of(app))
+
+
+async def test_where_both_sides_are_the_same_it_says_so_and_there_is_no_difference() -> None:
+    async with running(size=(140, 40)) as (app, pilot):
+        await go(app, pilot, PATTERN)
+        await pilot.press("d")
+        await go(app, pilot, "blocks.0.resid_post")  # without heads
+        assert "is the same here" in "\n".join(text_of(app))
+        await pilot.press("d")
+        await settled(pilot)
+        assert main_of(app).beside is None
+
+
+async def test_rankings_have_no_difference() -> None:
+    async with running(size=(140, 40)) as (app, pilot):
+        await go(app, pilot, "logits")
+        main_of(app)._open_beside({"model": "modern", "prompt": "a cat"})
+        await settled(pilot)
+        assert len(both(app)) == 2
+        await pilot.press("d")
+        await settled(pilot)
+        assert not main_of(app).difference
+        assert len(both(app)) == 1
+
+
+async def test_next_to_keys_the_next_ones_are_those_of_another_kv_head() -> None:
+    async with running() as (app, pilot):
+        await go(app, pilot, "blocks.0.attn.k")
+        trace, cursor = main_of(app).here
+        other = usual(trace, cursor)
+        assert other is not None
+        assert other.head == trace.heads_per_kv > 1
+
+
+async def test_a_click_in_the_second_picture_moves_the_cursor_of_both() -> None:
+    async with running(size=(140, 40)) as (app, pilot):
+        await go(app, pilot, PATTERN)
+        await pilot.press("d")
+        await settled(pilot)
+        _, other = both(app)
+        other.post_message(PlaneView.Picked(2, 1))
+        await settled(pilot)
+        assert [picture.cell for picture in both(app)] == [(2, 1), (2, 1)]

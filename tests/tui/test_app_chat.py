@@ -22,7 +22,7 @@ async def test_a_chat_stays_one_when_the_prompt_is_another() -> None:
     async with running(engine=engine, request=request) as (app, pilot):
         await pilot.press("p")
         await pilot.pause()
-        assert main_of(app)._prompt() == "hello"  # and not what the template made of it
+        assert main_of(app).prompt_asked() == "hello"  # and not what the template made of it
         await pilot.press("end", *" you", "enter")
         await settled(pilot)
     assert [(params["prompt"], params.get("chat")) for params in asked] == [("hello", "yes"), ("hello you", "yes")]

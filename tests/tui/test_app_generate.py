@@ -726,3 +726,17 @@ async def test_the_passes_fit_at_every_size_and_are_told_apart_without_colour(
         assert line.count("▆") == 1
         assert "@87" in line
         assert {cell_len(row) for row in text_of(app)} == {size[0]}
+
+
+async def test_what_is_typed_is_seen_in_the_ranking_at_once_and_esc_takes_it_back() -> None:
+    async with running(size=(120, 40)) as (app, pilot):
+        await go(app, pilot, "logits")
+        assert "drawn from" not in "\n".join(text_of(app))
+        await pilot.press("x", *"0.5", "tab", "2")
+        await until(pilot, lambda: main_of(app).sampling == Sampling(temperature=0.5, top_k=2))
+        await until(pilot, lambda: "drawn from" in "\n".join(text_of(app)))
+        assert isinstance(app.screen, SamplingScreen)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert main_of(app).sampling == Sampling()
+        assert "drawn from" not in "\n".join(text_of(app))

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from tui.app import LayerstepApp
 from tui.screens.ask import AskScreen
-from tui.screens.asking import _model_kind
+from tui.paths import model_kind
 from tui.screens.finder import FinderScreen
 from tui.screens.notice import NoticeScreen
 from tui.widgets.token_strip import TokenStrip
@@ -277,7 +277,7 @@ async def test_a_typed_folder_is_opened_as_it_was_typed() -> None:
 def test_a_typed_model_is_named_as_what_it_is(typed: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "x.gguf").touch()
     (tmp_path / "notes.txt").touch()
-    assert _model_kind(typed.format(here=tmp_path)) == words
+    assert model_kind(typed.format(here=tmp_path)) == words
 
 
 async def test_of_many_weights_a_few_are_named() -> None:

@@ -231,6 +231,40 @@ async def test_a_narrow_list_keeps_the_name_the_bar_and_the_last_number() -> Non
     assert wider[0].split() == ["#", "token", "cosine", "norm", "promotes"]
 
 
+NEURON = [("neuron", "int"), ("post", "bar"), ("pre", "number"), ("pre_linear", "number"), ("‖w_out‖", "number"),
+          ("contribution", "number"), ("promotes", "labels")]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("width", "names"),
+    [
+        (140, "neuron post pre pre_linear ‖w_out‖ contribution promotes"),
+        (82, "neuron post pre pre_linear contribution promotes"),
+        (53, "neuron post pre pre_linear promotes"),
+    ],
+)
+async def test_a_narrow_list_of_neurons_keeps_gate_and_up(width: int, names: str) -> None:
+    rows = [[347, 25.774, 5.6246, 4.5988, 2.0051, 51.679, ["␣new", "␣dog", "␣bird"]]] * 3
+    plane = look_plane("list")
+    lines = await drawn(Listing(), plane, told_block(plane, listing(rows, NEURON)), (0, 0), size=(width, 6))
+    assert lines[0].split() == ["#", *names.split()]
+    for number in ("347", "25.774", "5.6246", "4.5988"):
+        assert number in lines[1]
+
+
+async def test_the_marked_row_is_said_in_full_whatever_was_left_out() -> None:
+    rows = [[n, 25.774, 5.6246, None, 2.0051, 51.679, ["␣new"]] for n in range(9)]
+    plane = look_plane("list")
+    view = Listing()
+    block = told_block(plane, listing(rows, NEURON))
+    async with alone(view, size=(30, 10), then=lambda: view.show(plane, (0, 0), block)):
+        view.choose(3)
+        assert view.marked == (
+            "neuron 3  post 25.774",
+            "pre 5.6246  ‖w_out‖ 2.0051  contribution 51.679  promotes ␣new",
+        )
+
+
 async def test_the_mark_of_a_list_moves_and_stays_in_sight() -> None:
     rows = [[f"w{n}", n, 1.0, 2.0, []] for n in range(50)]
     plane = look_plane("list")
@@ -291,6 +325,23 @@ async def test_where_there_is_room_all_pairs_are_in_a_table() -> None:
     assert [row[:2] for row in rows if row] == [[str(n), f"{n},"] for n in range(4)]
 
 
+async def test_a_click_on_a_pair_goes_to_its_dim_on_the_cursors_side() -> None:
+    plane, told = look_plane("rotation", dim=6), rotation()
+    view = RotationView()
+    async with alone(view, size=(110, 45), then=lambda: view.show(plane, (0, 0), told_block(plane, told))) as (
+        app,
+        pilot,
+    ):
+        y = next(n for n, line in enumerate(app.lines) if line.strip().startswith("3 "))
+        await pilot.click(view, offset=(20, y))
+        y, x = next((n, line.index("→")) for n, line in enumerate(app.lines) if "points to" in line)
+        await pilot.click(view, offset=(x, y))
+        await pilot.click(view, offset=(20, 0))
+        where = told.pairs.index(next(pair for pair in told.pairs if round(pair.angle / (math.tau / 8)) % 8 == 0))
+        assert app.told == [(None, 7), (None, 4 + where)]
+        assert view.marked[0] == f"{told.pairs[2].after[1]:.6g}"
+
+
 async def test_turning_keeps_the_length_and_says_so() -> None:
     plane, told = look_plane("rotation"), rotation()
     for pair in told.pairs:
@@ -343,6 +394,39 @@ async def test_the_highest_bar_reaches_the_top_and_a_single_value_is_still_seen(
     assert max(tall) == next(y for y, line in enumerate(lines) if "─" in line)
     assert any("▁" in line for line in lines), "one of a thousand"
     assert any("median" in line and "-0.2" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [30, 61, 76, 200])
+async def test_upright_bars_fill_the_width_and_the_axis_is_as_long(width: int) -> None:
+    plane = look_plane("histogram")
+    told = histogram([5] * 20, low=0.0, high=20.0)
+    lines = await drawn(HistogramView(), plane, told_block(plane, told), (0, 0), size=(width, 20))
+    axis = next(line for line in lines if "─" in line)
+    assert len(axis.rstrip()) == width - 1
+    assert len(lines[5].rstrip()) in (width - 1, width - 2), "there may be a blank after each bar"
+
+
+async def test_the_value_at_the_cursor_is_marked_below_its_bar() -> None:
+    plane, view = look_plane("histogram"), HistogramView()
+    told = histogram([0, 3, 0, 0], low=0.0, high=4.0)
+    async with alone(view, size=(60, 20), then=lambda: view.show(plane, (0, 0), told_block(plane, told))) as (
+        app,
+        pilot,
+    ):
+        assert view.marked == ("", "")
+        view.mark(1.25)
+        await pilot.pause()
+        axis = next(line for line in app.lines if "▴" in line)
+        above = app.lines[app.lines.index(axis) - 1]
+        assert above[axis.index("▴")] == "█"
+        assert view.marked == ("1.25", "in the bin 1 … 2 with 3 of 3 values")
+        view.mark(9.0)
+        await pilot.pause()
+        assert not any("▴" in line for line in app.lines), "outside"
+        await pilot.resize_terminal(26, 14)
+        view.mark(1.25)
+        await pilot.pause()
+        assert [line.split()[:3] for line in app.lines if "▸" in line] == [["▸", "1…2", "3"]]
 
 
 async def test_what_is_not_finite_is_counted_by_kind() -> None:
@@ -543,3 +627,51 @@ async def test_the_token_of_a_lens_is_named_beside_it() -> None:
         assert isinstance(told, Grid)
         assert told.sites[col] == "blocks.1.resid_mid"
         assert any(f" token    {told.text(row, col)} " in line for line in text_of(app))
+
+
+async def test_the_readout_names_what_is_listed_and_the_row_that_is_marked() -> None:
+    async with running(size=(120, 40), engine=FakeEngine(rotary=True)) as (app, pilot):
+        await go(app, pilot, "blocks.0.mlp.post")
+        main_of(app).show_view("neurons")
+        await settled(pilot)
+        label = main_of(app).trace.label(0, main_of(app).here[1].pos)  # type: ignore[union-attr]
+        assert any(f"neurons of {label} (" in line for line in text_of(app))
+        await pilot.press("full_stop")
+        await settled(pilot)
+        table = picture(app).table  # type: ignore[attr-defined]
+        assert any(f"neuron {table.rows[1][0]}  post" in line for line in text_of(app))
+
+
+async def test_the_readout_of_a_histogram_and_a_rotation_has_the_value_at_the_cursor() -> None:
+    engine = FakeEngine(rotary=True)
+    async with running(size=(120, 40), engine=engine) as (app, pilot):
+        for site, name, axes in (
+            ("blocks.0.attn.rot_q", "rotation", ("batch", "pos", "head", "d_head")),
+            ("blocks.0.mlp.post", "histogram", ("batch", "pos", "d_mlp")),
+        ):
+            await go(app, pilot, site)
+            main_of(app).show_view(name)
+            await settled(pilot)
+            for _ in range(2):
+                trace, cursor = main_of(app).here
+                value = engine.value(site, {axis: cursor.index(trace, axis) for axis in axes})
+                place = rf"│ (\S+)   .*{axes[-1]} {cursor.index(trace, axes[-1])} "
+                shown = next(found[1] for line in text_of(app) if (found := re.search(place, line)))
+                assert float(shown) == pytest.approx(value, rel=1e-4)
+                await pilot.press("full_stop")
+                await settled(pilot)
+
+
+async def test_a_click_in_a_rotation_moves_the_cursor() -> None:
+    async with running(size=(160, 45), engine=FakeEngine(rotary=True)) as (app, pilot):
+        await go(app, pilot, "blocks.0.attn.rot_q")
+        main_of(app).show_view("rotation")
+        await settled(pilot)
+        view = picture(app)
+        y, line = next((n, line) for n, line in enumerate(text_of(app)) if "points to" in line)
+        x = line.index("points to") + 12 + 2 * 3 + 2
+        await pilot.click(offset=(x, y))
+        await settled(pilot)
+        trace, cursor = main_of(app).here
+        assert view.pair.pair == 2  # type: ignore[attr-defined]
+        assert cursor.index(trace, "d_head") in view.pair.dims  # type: ignore[attr-defined]

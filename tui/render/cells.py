@@ -153,6 +153,10 @@ class Scale:
         scales = (replace(self, width=width) for width in range(2, WIDEST + 1))
         return next((scale.width for scale in scales if scale.numbered), 0)
 
+    def masks(self, value: float | None) -> bool:
+        """Whether a cell is a masked one."""
+        return value == 0.0 if self.weight else value == -math.inf and self.stats.masked > 0
+
     def level(self, value: float, limit: float = 0.0) -> int:
         """−LEVELS … LEVELS; ``limit`` is where the scale of its row ends."""
         if self.whole:
@@ -231,11 +235,9 @@ class Scale:
     def _cell(self, value: float | None, limit: float) -> tuple[str, Style]:
         if value is None:
             return MISSING.center(self.width), self.palette.missing
-        if value == 0.0 and self.weight:
+        if self.masks(value):
             return MASKED.center(self.width), self.palette.masked
         if not math.isfinite(value):
-            if value == -math.inf and self.stats.masked:
-                return MASKED.center(self.width), self.palette.masked
             return special(value)[: max(1, self.width - 1)].center(self.width), self.palette.odd
         level = self.level(value, limit)
         return self._text(level, value, limit), self.palette.style(level, self.warm, fill=not self.shades)

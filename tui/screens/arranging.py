@@ -5,52 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from engine.sites import Address
+from tui.screens.shared import Shared
 from tui.settings import Settings
 from tui.state.cursor import Cursor
 from tui.state.remembered import Remembered, recall
-from tui.state.sampling import Sampling
 from tui.state.trace import Trace
 from tui.themes import after
 from tui.widgets.pass_tree import PassTree
 from tui.widgets.why import WhyPane
 
-if TYPE_CHECKING:
-    from textual.screen import Screen
 
-    _Base = Screen[None]
-else:
-    _Base = object
-
-
-class Arranging(_Base):
+class Arranging(Shared):
     """What a person set in a file, what they arranged, and where they left."""
-
-    request: dict[str, str]
-    start_address: str
-    trace: Trace | None
-    cursor: Cursor | None
-    view_choice: dict[str, str]
-    shades: bool | None
-    zoom: int
-    scale_mode: str
-    fixed_limit: float
-    tree_wanted: bool | None
-    why_wanted: bool | None
-    sampling: Sampling
-    settings: Settings
-    memory: Path | None
-    maximised: str
-
-    if TYPE_CHECKING:
-
-        @property
-        def two_stages(self) -> bool: ...
-        def open(self, request: dict[str, str]) -> None: ...
-        def place_panes(self, width: int | None = None) -> None: ...
-        def say(self, text: str, severity: str = "information") -> None: ...
 
     # panes
 

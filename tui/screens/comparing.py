@@ -2,68 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from engine.views import HEAD_AXES
 from tui.actions import keymap_of
 from tui.client import EngineError, EngineGone, Stale
-from tui.session import Session
-from tui.state.answers import Ranking
-from tui.state.beside import Beside, usual
+from tui.screens.shared import Shared
+from tui.state.beside import Beside, subtracts, usual
 from tui.state.cursor import Cursor
-from tui.state.drawing import Drawing
-from tui.state.looks import Chain
 from tui.state.trace import Trace
 from tui.state.views import Plane
 from tui.widgets.job import Job
+from tui.widgets.pick_list import Choice
 from tui.widgets.stage import Stage
 
-if TYPE_CHECKING:
-    from textual.screen import Screen
 
-    from tui.widgets.pick_list import Choice
-
-    _Base = Screen[None]
-else:
-    _Base = object
-
-
-class Comparing(_Base):
+class Comparing(Shared):
     """``d`` shows a second picture, then the difference, then one again; ``D`` chooses; ``f`` flips the sides."""
-
-    session: Session
-    trace: Trace | None
-    cursor: Cursor | None
-    beside: Beside | None
-    difference: bool
-    maximised: str
-
-    if TYPE_CHECKING:
-
-        @property
-        def here(self) -> tuple[Trace, Cursor]: ...
-        @property
-        def plane(self) -> Plane | None: ...
-        @property
-        def plane_beside(self) -> Plane | None: ...
-        @property
-        def drawing(self) -> Drawing: ...
-        def show_all(self) -> None: ...
-        def place_panes(self, width: int | None = None) -> None: ...
-        def say(self, text: str, severity: str = "information") -> None: ...
-        def tell(
-            self, title: str, message: str, choices: tuple[tuple[str, str], ...] = (), then: object = None
-        ) -> None: ...
-        def move_to(self, cursor: Cursor) -> None: ...
-        def named(self, plane: Plane) -> Plane: ...
-        def ranking_of(self, plane: Plane, lane: str) -> Ranking | None: ...
-        def chain_at(self, plane: Plane, cursor: Cursor) -> Chain | None: ...
-        def _in_background(self, work: Callable[[], Awaitable[None]], lane: str) -> None: ...
-        def _work(self, job: Job | None) -> None: ...
-        def _model(self) -> dict[str, str]: ...
-        def _chat(self) -> dict[str, str]: ...
-        def _prompt(self) -> str: ...
 
     @property
     def two_stages(self) -> bool:
@@ -108,28 +62,32 @@ class Comparing(_Base):
         trace, cursor = self.here
         words = self.beside.words(trace, cursor)
         other, place = self.plane_beside, self.beside_cursor()
-        if other is None or place is None:
+        if other is None or place is None or other.key == plane.key:
             key = keymap_of(self.app).key
             stage.titled(words)
             ways = f"{key('beside.choose')} chooses another · {key('beside')} one alone"
-            stage.greet(words, "has no such picture", ways)
+            stage.greet(words, "has no such picture" if other is None else "is the same here", ways)
             return
-        other = self.named(other)
+        other = self.named(other, place[1])
         block = self.session.known(other) if other.view.kind != "ranked" else None
-        ranking = self.ranking_of(other, "rank beside")
-        stage.show(other, place[1], block, ranking, self.drawing, chain=self.chain_at(other, place[1]), against=words)
+        ranking, chain, value = self.ranking_of(other), self.chain_at(other, place[1]), self.value_at(other, place[1])
+        missing = ranking.trouble if ranking else self.trouble_beside if block is None else ""
+        stage.show(
+            other, place[1], block, ranking, self.drawing, missing=missing, chain=chain, against=words, value=value
+        )
 
     # what a person does
 
     def do_beside(self) -> None:
         """A second picture, the difference, one alone."""
         trace, cursor = self.here
+        plane, other = self.plane, self.plane_beside
         if self.beside is None:
-            if (other := usual(trace, cursor)) is None:
+            if (beside := usual(trace, cursor)) is None:
                 self.do_beside_choose()
-                return
-            self._put_beside(other)
-        elif not self.difference and self.plane_beside is not None and not self.plane_beside.view.look:
+            else:
+                self.put_beside(beside)
+        elif not self.difference and plane and other and other.key != plane.key and subtracts(plane.view):
             self.difference = True
             self.place_panes()
         else:
@@ -137,11 +95,14 @@ class Comparing(_Base):
 
     def one_alone(self) -> None:
         """Nothing beside any more."""
-        self.beside, self.difference = None, False
-        self.place_panes()
+        self.put_beside(None)
 
-    def _put_beside(self, other: Beside) -> None:
-        self.beside, self.difference, self.maximised = other, False, ""
+    def put_beside(self, beside: Beside | None) -> None:
+        """Something else beside; another trace that is not looked at any more is let go."""
+        self.beside, self.difference = beside, False
+        self.maximised = "" if beside else self.maximised
+        if self.session.other is not None and (beside is None or beside.of is None):
+            self._in_background(self.session.close_other, "close beside")
         self.place_panes()
 
     def do_beside_flip(self) -> None:
@@ -158,81 +119,53 @@ class Comparing(_Base):
         self.show_all()
 
     def do_beside_choose(self) -> None:
-        from tui.screens.finder import FinderScreen
-        from tui.widgets.pick_list import Choice
+        from tui.screens.finder import FinderScreen, matching
 
-        trace, cursor = self.here
-        choices = [Choice(value, text, note) for value, text, note in _choices(trace, cursor)]
+        choices = _choices(*self.here)
 
         def matches(text: str) -> Sequence[Choice]:
-            words = text.casefold().split()
-            return [one for one in choices if all(word in f"{one.text} {one.note}".casefold() for word in words)]
+            return matching(choices, text)
 
         self.app.push_screen(FinderScreen("what is beside", matches, "head 3, layer 2, prompt …"), self._beside_chosen)
 
     def _beside_chosen(self, choice: Choice | None) -> None:
-        if choice is None:
-            return
-        kind, _, value = choice.value.partition(" ")
+        kind, _, value = choice.value.partition(" ") if choice else ("", "", "")
         if kind in ("head", "block", "at"):
             places = {kind: int(value)}
-            self._put_beside(Beside(None, places.get("head"), places.get("block"), places.get("at")))
+            self.put_beside(Beside(None, places.get("head"), places.get("block"), places.get("at")))
+        elif kind == "prompt":
+            self._ask_prompt_beside()
         elif kind == "model":
-            self._in_background(self._ask_model_beside, "models")
-        else:
-            self._ask_beside(kind)
+            self.ask_model("another model beside", self._open_beside)
+        elif kind == "file":
+            self.ask_file("a saved trace beside", "", self._open_beside)
 
-    def _ask_beside(self, kind: str) -> None:
+    def _ask_prompt_beside(self) -> None:
         from tui.screens.ask import AskScreen
-        from tui.screens.asking import file_at, file_trouble
 
-        if kind == "prompt":
-            if not self._model():
-                self.tell("no model", "a trace file holds no model, and a prompt needs one; choose a model beside")
-                return
-            screen = AskScreen("another prompt beside", "for the same model", self._prompt())
-            self.app.push_screen(
-                screen,
-                lambda text: (
-                    self._open_beside({"prompt": text} | self._model() | self._chat()) if text is not None else None
-                ),
-            )
-        else:
-            screen = AskScreen(
-                "a saved trace beside", "the path of a saved trace", "", file_trouble, "lecture.trace.safetensors"
-            )
-            self.app.push_screen(
-                screen, lambda path: self._open_beside({"file": file_at(path)}) if path is not None else None
-            )
+        def given(text: str | None) -> None:
+            if text is not None:
+                self._open_beside(self.recording(text))
 
-    async def _ask_model_beside(self) -> None:
-        from tui.screens.finder import FinderScreen
-        from tui.widgets.pick_list import Choice
-
-        models = await self.session.models()
-        choices = [Choice(model["name"], model["name"], model["text"]) for model in models]
-
-        def matches(text: str) -> Sequence[Choice]:
-            found = [one for one in choices if text.casefold() in f"{one.text} {one.note}".casefold()]
-            return found or ([Choice(text.strip(), text, "a folder, a GGUF file or a hub id")] if text.strip() else [])
-
-        def chosen(choice: Choice | None) -> None:
-            if choice is not None:
-                self._open_beside({"model": choice.value, "prompt": self._prompt()} | self._chat())
-
-        self.app.push_screen(FinderScreen("another model beside", matches, "a name, a folder, a hub id"), chosen)
+        if self.has_model("a prompt beside needs one"):
+            screen = AskScreen("another prompt beside", "for the same model", self.prompt_asked())
+            self.app.push_screen(screen, given)
 
     def _open_beside(self, request: dict[str, str]) -> None:
         self._in_background(lambda: self._opening_beside(request), "open beside")
 
     async def _opening_beside(self, request: dict[str, str]) -> None:
+        await self.changes_ended()  # each of them would make the answer stale
         what = "opening what is beside"
         self._work(Job(what))
         try:
             other = await self.session.open_other(
                 lambda done, total, step: self._work(Job(what, done, total, step)), **request
             )
-        except (Stale, EngineGone):
+        except EngineGone:
+            return
+        except Stale:
+            self.say(f"what was opened beside is given up: {Stale()}")
             return
         except EngineError as error:
             if error.kind != "Cancelled":
@@ -240,21 +173,21 @@ class Comparing(_Base):
             return
         finally:
             self._work(None)
-        self._put_beside(Beside(of=other))
+            self.show_all()  # what was beside may be gone
+        self.put_beside(Beside(of=other))
 
 
-def _choices(trace: Trace, cursor: Cursor) -> list[tuple[str, str, str]]:
-    """What can be beside: value, words, note."""
+def _choices(trace: Trace, cursor: Cursor) -> list[Choice]:
+    """What can be beside."""
     step = trace.steps[cursor.step]
-    heads = int(trace.config.get("n_heads") or 1) if any(axis in step.axes for axis in HEAD_AXES[:2]) else 0
-    found = [(f"head {n}", f"head {n}", "of this layer") for n in range(heads) if n != cursor.head]
+    found = [Choice(f"head {n}", f"head {n}", "of this layer") for n in range(trace.heads(step)) if n != cursor.head]
     layers = trace.blocks_with(step.inner) if step.block is not None else ()
-    found += [(f"block {n}", f"layer {n}", step.inner) for n in layers if n != step.block]
+    found += [Choice(f"block {n}", f"layer {n}", step.inner) for n in layers if n != step.block]
     if len(trace.passes) > 1:
-        found += [(f"at {n}", f"pass @{n}", "of this text") for n in range(len(trace.passes)) if n != cursor.at]
+        found += [Choice(f"at {n}", f"pass @{n}", "of this text") for n in range(len(trace.passes)) if n != cursor.at]
     return [
         *found,
-        ("prompt", "another prompt …", "for the same model"),
-        ("model", "another model …", "for the same prompt"),
-        ("file", "a saved trace …", "from a file"),
+        Choice("prompt", "another prompt …", "for the same model"),
+        Choice("model", "another model …", "for the same prompt"),
+        Choice("file", "a saved trace …", "from a file"),
     ]

@@ -7,29 +7,20 @@ from typing import TYPE_CHECKING
 
 from engine.views import TOKEN_AXES
 from tui.client import EngineError
-from tui.screens.exporting import TABLES, Exporting
+from tui.screens.exporting import Exporting
 from tui.state import sheet
 from tui.state.block import Block
 from tui.state.cursor import Cursor
 from tui.state.looks import Grid
 from tui.state.numbers import count, size
-from tui.state.trace import Trace
 from tui.state.views import Plane
 
 if TYPE_CHECKING:
-    from tui.state.answers import Ranking
     from tui.widgets.pick_list import Choice
 
 
 class Copying(Exporting):
     """Copies what is at the cursor, and with ``Exporting`` carries out of the app what is shown."""
-
-    if TYPE_CHECKING:
-
-        @property
-        def here(self) -> tuple[Trace, Cursor]: ...
-        def candidate_here(self) -> int | None: ...
-        def ranking_here(self, plane: Plane) -> Ranking | None: ...
 
     def do_copy(self) -> None:
         """Ask what, by one letter."""
@@ -52,7 +43,7 @@ class Copying(Exporting):
         kind, found = plane.view.kind, []
         if kind == "ranked":
             found = [Choice("v", "value", "its probability"), Choice("r", "row", "the candidate")]
-        elif kind not in TABLES:
+        elif plane.has_cells:
             block = self.session.known(plane)
             value = block.value(row, col) if block else None
             found = [
@@ -60,7 +51,7 @@ class Copying(Exporting):
                 Choice("r", "row", f"{sheet.row_name(plane, row)}, {_numbers(cols)}"),
                 Choice("c", "column", f"{sheet.column_name(plane, col)}, {_numbers(rows)}"),
             ]
-        if kind in ("ranked", "tokens", *TABLES):
+        if kind in ("ranked", "tokens") or not plane.has_cells:
             found.append(Choice("t", "table", "all of it"))
         return [
             *found,
@@ -144,7 +135,7 @@ class Copying(Exporting):
             ["size", f"{rows} × {cols}" if plane.view.rows and plane.view.cols else str(rows * cols)],
             ["dtype", step.dtype],
         ]
-        if plane.view.kind not in TABLES:
+        if plane.has_cells:
             finite = stats.count - stats.nonfinite - (stats.masked if not plane.zero_is_masked(stats) else 0)
             named = {"min": stats.low, "max": stats.high, "mean": stats.mean, "std": stats.std, "norm": stats.norm}
             lines += [[name, sheet.number(value) if finite > 0 else ""] for name, value in named.items()]
@@ -156,7 +147,7 @@ class Copying(Exporting):
         """What the place at the cursor is called: the candidate, the token in a cell, else the token of the row."""
         (row, col), view = plane.cell(cursor), plane.view
         if view.kind == "ranked":
-            ranking, here = self.ranking_here(plane), self.candidate_here()
+            ranking, here = self.ranking_of(plane), self.candidate_here()
             return next((one.label for one in ranking.rows if one.id == here), "") if ranking else ""
         block = self.session.known(plane)
         if block is not None and isinstance(block.told, Grid) and block.told.texts:

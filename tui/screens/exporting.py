@@ -5,30 +5,20 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.sites import LETTERS
+from tui import paths
 from tui.client import EngineError
-from tui.session import Session
+from tui.screens.shared import Shared
 from tui.state import sheet
 from tui.state.block import EVERYTHING
 from tui.state.numbers import count, size
 from tui.state.views import Plane
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from textual.screen import Screen
-
     from tui.saving import Picture
-    from tui.widgets.job import Job
 
-    _Base = Screen[None]
-else:
-    _Base = object
-
-TABLES = ("list", "thumbs", "rotation", "histogram")
-"""Kinds of pictures that the engine derived and that are tables: they have no cell of a tensor at the cursor."""
 DERIVED = 1024
 """Cells that the engine is asked to derive at once: between two requests there is progress to show."""
 CSV_CELL = 12
@@ -50,26 +40,8 @@ KINDS = {
 }
 
 
-class Exporting(_Base):
+class Exporting(Shared):
     """``e`` and a letter, or an entry of the palette; then a path is asked for."""
-
-    session: Session
-
-    if TYPE_CHECKING:
-
-        @property
-        def plane(self) -> Plane | None: ...
-        @property
-        def alive(self) -> bool: ...
-        def candidates(self, plane: Plane) -> str: ...
-        @property
-        def scoring(self) -> dict[str, Any]: ...
-        def say(self, text: str, severity: str = "information") -> None: ...
-        def tell(
-            self, title: str, message: str, choices: tuple[tuple[str, str], ...] = (), then: object = None
-        ) -> None: ...
-        def _in_background(self, work: Callable[[], Awaitable[None]], lane: str) -> None: ...
-        def _work(self, job: Job | None) -> None: ...
 
     def do_export(self) -> None:
         """Ask what, by one letter, then where."""
@@ -106,7 +78,7 @@ class Exporting(_Base):
 
     def _extent(self, plane: Plane) -> str:
         """How much the numbers of a picture are; nothing where it is a short table."""
-        if plane.view.kind in ("ranked", *TABLES):
+        if plane.view.kind == "ranked" or not plane.has_cells:
             return ""
         rows, cols = plane.size
         large = rows * cols > EVERYTHING
@@ -114,7 +86,6 @@ class Exporting(_Base):
 
     def _export(self, key: str, plane: Plane, shot: Picture) -> None:
         from tui.screens.ask import AskScreen
-        from tui.screens.asking import _place_trouble
 
         kind = KINDS[key]
 
@@ -123,17 +94,16 @@ class Exporting(_Base):
                 self._write_to(path, key, plane, shot)
 
         name = _file_name(plane) + kind.suffix
-        self.app.push_screen(AskScreen(f"export {kind.words}", "the file to write", name, _place_trouble), given)
+        self.app.push_screen(AskScreen(f"export {kind.words}", "the file to write", name, paths.unwritable), given)
 
     def _write_to(self, path: str, key: str, plane: Plane, shot: Picture, force: bool = False) -> None:
         self._in_background(lambda: self._write(path, key, plane, shot, force), "save")
 
     async def _write(self, typed: str, key: str, plane: Plane, shot: Picture, force: bool) -> None:
         from tui.saving import new_file, why_not
-        from tui.screens.asking import _path
         from tui.widgets.job import Job
 
-        path = _path(typed)[0]
+        path = paths.place(typed).path
         self._work(Job("exporting", what=str(path)))
         try:
             async with new_file(path, force) as file:
@@ -170,7 +140,7 @@ class Exporting(_Base):
             yield (await asyncio.to_thread(shot.svg)).encode(), 0, 0
         elif key in "tp":
             yield (shot.part(shot.pane) if key == "p" else shot).text().encode(), 0, 0
-        elif plane.view.kind in ("ranked", "tokens", *TABLES):
+        elif plane.view.kind in ("ranked", "tokens") or not plane.has_cells:
             yield as_csv(await self._table(plane)), 0, 0
         else:
             rows, cols = plane.size

@@ -1,4 +1,4 @@
-"""What the main screen asks the engine for. Workers never touch a widget: they end in ``show_all``."""
+"""What the main screen asks about the place that is looked at. Workers touch no widget: they end in ``show_all``."""
 
 from __future__ import annotations
 
@@ -6,186 +6,38 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from engine.sites import Address
+from engine.sites import QUERIES, Address
 from tui.actions import keymap_of
-from tui.client import EngineClient, EngineError, EngineGone, Stale
-from tui.session import Session
+from tui.client import EngineError, EngineGone, Stale
+from tui.screens.shared import Shared
 from tui.state.answers import Check, Ranking
-from tui.state.cursor import Cursor, carry, goto
+from tui.state.cursor import Cursor
 from tui.state.looks import Chain, Look
-from tui.state.sampling import Sampling
 from tui.state.trace import Trace
 from tui.state.views import Plane, views_of
 from tui.widgets.job import Job, JobLine
-from tui.widgets.plane import PlaneView
-from tui.widgets.stage import Stage
-from tui.wire import Header
 
-if TYPE_CHECKING:
-    from textual.screen import Screen
-
-    _Base = Screen[None]
-else:
-    _Base = object
-
-FIRST_KEYS = (("trace.prompt", "prompt"), ("trace.open", "open"), ("trace.model", "model"), ("quit", "quit"))
 PATIENCE = 0.25
 """Seconds that the numbers of a picture may take before the line of long work appears."""
 REST = 0.06
 """Seconds that the cursor rests on a step before its checks are asked for."""
 
 
-class Fetching(_Base):
-    """Opening, windows, rankings, checks, and the engine's coming and going."""
-
-    client: EngineClient
-    session: Session
-    request: dict[str, str]
-    start_address: str
-    trace: Trace | None
-    cursor: Cursor | None
-    trouble: str
-    note: str
-    sampling: Sampling
-    _asked: dict[str, object]
-    faults: list[Exception]
-
-    if TYPE_CHECKING:
-
-        @property
-        def plane(self) -> Plane | None: ...
-        @property
-        def plane_beside(self) -> Plane | None: ...
-        @property
-        def alive(self) -> bool: ...
-        def show_all(self) -> None: ...
-        def say(self, text: str, severity: str = "information") -> None: ...
-        def tell(self, title: str, message: str) -> None: ...
-        def tell_gone(self, message: str) -> None: ...
-        def focus_picture(self) -> None: ...
-        def offer_tour(self) -> None: ...
-        @property
-        def changing(self) -> bool: ...
-        def stop_changes(self) -> None: ...
-        async def changes_ended(self) -> None: ...
-
-    # the engine and the trace
-
-    async def begin(self) -> None:
-        """Attach to the engine and open what was asked for."""
-        await self.client.attach(self._engine_says)
-        self.open(self.request)
-
-    def open(self, request: dict[str, str]) -> None:
-        """Open a prompt or a file; what ran for another one stops."""
-        self._in_background(lambda: self._open(request), "open")
-
-    async def _open(self, request: dict[str, str]) -> None:
-        await self.changes_ended()
-        what = "opening" if "file" in request else "recording the pass"
-        self._work(Job(what if self.client.state == "ready" else f"starting the engine, then {what}"))
-        try:
-            trace = await self.session.open(
-                lambda done, total, step: self._work(Job(what, done, total, step)), **request
-            )
-        except Stale:
-            return
-        except EngineGone as gone:
-            self._failed_first(str(gone))
-            return
-        except EngineError as error:
-            self._failed_first(str(error))
-            self._ask_again()
-            if error.kind != "Cancelled":
-                self.tell("could not open", str(error))
-            return
-        except asyncio.CancelledError:
-            prompt, file, models = map(keymap_of(self.app).key, ("trace.prompt", "trace.open", "trace.model"))
-            words = f"press {prompt} for a prompt, {file} to open a trace, {models} for the models"
-            self._failed_first(f"cancelled; {words}")
-            self._ask_again()
-            raise
-        finally:
-            self._work(None)
-        self.request = request
-        self._arrived(trace)
-
-    def _arrived(self, trace: Trace) -> None:
-        cursor = carry(self.trace, self.cursor, trace)
-        newcomer = self.trace is None and not self.start_address
-        self.trace, self.cursor, self.trouble, self.note, self._asked = trace, cursor, "", "", {}
-        first = not any(view.has_focus for view in self.query(PlaneView))
-        if self.start_address:
-            text, self.start_address = self.start_address, ""
-            self.go_to_address(text)
-        self.show_all()
-        if first and self.focused is None:
-            self.call_after_refresh(self.focus_picture)
-        for notice in trace.notices:
-            self.say(notice, "warning")
-        if newcomer:
-            self.offer_tour()
-
-    def go_to_address(self, text: str) -> str:
-        """Move to an address; what is wrong with it, or ''."""
-        wrong = self.address_trouble(text)
-        if not wrong and self.trace is not None and self.cursor is not None:
-            self.cursor = goto(self.trace, self.cursor, Address.parse(text))
-            self.show_all()
-        elif wrong:
-            self.say(wrong, "warning")
-        return wrong
-
-    def address_trouble(self, text: str) -> str:
-        """What is wrong with an address in this trace, in one line; '' where nothing is."""
-        if self.trace is None or self.cursor is None:
-            return "there is no trace yet"
-        try:
-            goto(self.trace, self.cursor, Address.parse(text))
-        except KeyError as error:
-            return f"this trace has no site {error.args[0]!r}; press {keymap_of(self.app).key('find.site')} to find one"
-        except Exception as error:  # an address is typed by hand: whatever is wrong is said
-            return str(error)
-        return ""
-
-    def _ask_again(self) -> None:
-        """What was asked for the trace that stays was dropped when another one was to be opened."""
-        self._asked = {}
-        if self.alive and self.trace is not None:
-            if (picture := self.query_one(Stage).picture) is not None:
-                picture.retry()
-            self.show_all()
-
-    def _failed_first(self, message: str) -> None:
-        if self.trace is None and self.alive:
-            keymap = keymap_of(self.app)
-            keys = [f"{keymap.key(name)} {words}" for name, words in FIRST_KEYS]
-            self.query_one(Stage).greet("no trace", *message.split("\n")[:3], " · ".join(keys))
-            self.show_all()
-
-    def _engine_says(self, header: Header) -> None:
-        if header["event"] == "gone":
-            self._work(None)
-            self._asked = {}
-            self._failed_first("the engine is not running")
-            self.tell_gone(str(header.get("message", "the engine ended")))
-        self.show_all()
-
-    async def restart(self) -> None:
-        """Start another engine and open the same again."""
-        await self.client.restart()
-        self._asked = {}
-        self.open(self.request)
+class Fetching(Shared):
+    """Windows, rankings, chains and checks; each is asked for once, in a lane of its own."""
 
     # what is looked at
 
+    def _lane(self, name: str, plane: Plane) -> str:
+        """The lane of a question about a picture: one for the second picture does not end one for the first."""
+        other = self.plane_beside
+        return f"{name} beside" if other is not None and other.key == plane.key else name
+
     def fetch(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> None:
         """Ask for a window; only the newest one of a picture matters."""
-        other = self.plane_beside
-        lane = "window beside" if other is not None and other.key == plane.key else "window"
-        self._in_background(lambda: self._fetch(plane, rows, cols), lane)
+        self._in_background(lambda: self._fetch(plane, rows, cols), self._lane("window", plane))
 
     async def _fetch(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> None:
         began = monotonic()
@@ -202,10 +54,11 @@ class Fetching(_Base):
         except (Stale, EngineGone):
             return
         except EngineError as error:
-            self.trouble = str(error)
+            self._complain(plane, str(error))
         except asyncio.CancelledError:
             if shown is not None and self.alive:
-                self.trouble = "cancelled; v and V ask again"
+                key = keymap_of(self.app).key
+                self._complain(plane, f"cancelled; {key('view.next')} and {key('view.previous')} ask again")
                 self.show_all()
             raise
         finally:
@@ -214,27 +67,49 @@ class Fetching(_Base):
         if any(shown is not None and shown.key == plane.key for shown in (self.plane, self.plane_beside)):
             self.show_all()
 
+    def _complain(self, plane: Plane, words: str) -> None:
+        """Why a picture is not here, unless another one is looked at by now."""
+        if (shown := self.plane) is not None and shown.key == plane.key:
+            self.trouble = words
+        elif (other := self.plane_beside) is not None and other.key == plane.key:
+            self.trouble_beside = words
+
     def told(self, plane: Plane) -> Look | None:
         """What the engine derived for a picture, where it is here."""
         block = self.session.known(plane)
         return block.told if block else None
 
-    def named(self, plane: Plane) -> Plane:
-        """The plane with the expert's number where the cursor is on one that a router chose."""
+    def named(self, plane: Plane, cursor: Cursor) -> Plane:
+        """The plane with the expert's number where its cursor is on one that a router chose."""
         step, trace = plane.step, plane.trace
         chosen = trace.by_site.get(f"{step.site.rpartition('.')[0]}.expert_indices")
-        if self.cursor is None or chosen is None or chosen.site == step.site or "choice" not in step.axes:
+        if chosen is None or chosen.site == step.site or "choice" not in step.axes:
             return plane
-        there = replace(self.cursor, step=chosen.index)
+        there = replace(cursor, step=chosen.index)
         indices = Plane.of(trace, there, views_of(chosen)[0])
         (row, col), block = indices.cell(there), self.session.known(indices)
         expert = block.value(row, col) if block else None
         if expert is not None:
             return replace(plane, names=(("choice", f"expert {expert:.0f}"),))
-        rows, cols = (row, row + 1), (col, col + 1)
-        if self._first_time("expert", (indices.key, row, col)):
-            self._in_background(lambda: self._ask(lambda: self.session.block(indices, rows, cols)), "expert")
+        self._ask_cell(self._lane("expert", plane), indices, row, col)
         return plane
+
+    def value_at(self, plane: Plane, cursor: Cursor) -> float | None:
+        """The value at a cursor for a picture that has no cell for it; None while that is not here."""
+        if plane.view.kind != "histogram":
+            return None
+        cells = Plane.of(plane.trace, cursor, views_of(plane.step)[0])
+        (row, col), block = cells.cell(cursor), self.session.known(cells)
+        value = block.value(row, col) if block else None
+        if value is None:
+            self._ask_cell(self._lane("value", plane), cells, row, col)
+        return value
+
+    def _ask_cell(self, lane: str, plane: Plane, row: int, col: int) -> None:
+        """Ask for a cell of a picture that is not drawn."""
+        if self._first_time(lane, (plane.key, row, col)):
+            rows, cols = (row, row + 1), (col, col + 1)
+            self._in_background(lambda: self._ask(lambda: self.session.block(plane, rows, cols)), lane)
 
     def next_token(self) -> Ranking | None:
         """What comes after the cursor's token, or what an encoder would put there; None while that is not here."""
@@ -249,23 +124,20 @@ class Fetching(_Base):
         logits = replace(cursor, step=trace.by_site["logits"].index)
         return str(logits.address(trace).with_index(v=None))
 
-    def ranking_here(self, plane: Plane) -> Ranking | None:
-        """The ranking that a ranked picture at the cursor shows."""
-        return self.ranking_of(plane, "rank")
-
-    def ranking_of(self, plane: Plane, lane: str) -> Ranking | None:
+    def ranking_of(self, plane: Plane) -> Ranking | None:
         """The ranking that a ranked picture shows."""
-        return self._ranking(plane.trace, self.candidates(plane), lane) if plane.view.kind == "ranked" else None
+        if plane.view.kind != "ranked":
+            return None
+        return self._ranking(plane.trace, self.candidates(plane), self._lane("rank", plane))
 
     def chain_at(self, plane: Plane, cursor: Cursor) -> Chain | None:
         """The way of the cell at a cursor from its score to its weight, empty where it has none; None: not here yet."""
         axes = plane.step.axes
-        if plane.view.look or plane.view.over or plane.minus or not ({"query", "src_query"} & set(axes)):
+        if plane.view.look or plane.view.over or plane.minus or not set(QUERIES) & set(axes):
             return Chain()
         of, address = plane.trace, str(cursor.address(plane.trace))
         known = self.session.chain_known(of, address)
-        lane = "chain" if of is self.trace and cursor == self.cursor else "chain beside"
-        if known is None and self._first_time(lane, (of.run, address)):
+        if known is None and self._first_time(lane := self._lane("chain", plane), (of.run, address)):
             self._in_background(lambda: self._ask(lambda: self.session.chain(of, address)), lane)
         return known
 
@@ -273,10 +145,10 @@ class Fetching(_Base):
         """Where the candidates of a ranked picture are ranked."""
         return str(Address.parse(plane.address((0, 0), (0, 0))).with_index(v=None))
 
-    def ranked_ids(self) -> list[int]:
-        """The ids of the ranking that is shown, best first."""
-        plane = self.plane
-        ranking = self.ranking_here(plane) if plane else None
+    def ranked_ids(self, plane: Plane | None = None) -> list[int]:
+        """The ids of the ranking that is shown, best first; of that in ``plane``."""
+        plane = plane or self.plane
+        ranking = self.ranking_of(plane) if plane else None
         return [row.id for row in ranking.rows] if ranking else []
 
     @property
@@ -341,15 +213,3 @@ class Fetching(_Base):
     def _work(self, job: Job | None) -> None:
         if self.alive:
             self.query_one(JobLine).show(job)
-
-    @property
-    def working(self) -> bool:
-        """Whether something runs that Esc can stop."""
-        return self.query_one(JobLine).job is not None or self.changing
-
-    def stop_work(self) -> None:
-        """Cancel what runs."""
-        for lane in ("open", "open beside", "window", "window beside"):
-            self.workers.cancel_group(self, lane)
-        self.workers.cancel_group(self, "save")
-        self.stop_changes()

@@ -75,6 +75,12 @@ class FinderScreen(Dialog[Choice]):
         self.finish(event.choice)
 
 
+def matching(choices: Sequence[Choice], text: str) -> list[Choice]:
+    """The entries that have all the words that were typed."""
+    words = text.casefold().split()
+    return [one for one in choices if all(word in f"{one.text} {one.note}".casefold() for word in words)]
+
+
 def _step(value: str) -> int:
     """The number of the step that an entry stands for; -1 where it stands for something else."""
     kind, _, number = value.partition(" ")

@@ -11,12 +11,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from engine.views import View
 from tui.actions import keymap_of
-from tui.client import EngineClient, EngineError, EngineGone, Stale
-from tui.session import Session
+from tui.client import EngineError, EngineGone, Stale
+from tui.screens.shared import Shared
 from tui.state.answers import Generated, Ranking
 from tui.state.cursor import Cursor, follow
 from tui.state.sampling import Sampling
@@ -25,13 +24,6 @@ from tui.state.views import Plane
 from tui.widgets.job import Job
 from tui.widgets.stage import Stage
 from tui.widgets.timeline import Timeline
-
-if TYPE_CHECKING:
-    from textual.screen import Screen
-
-    _Base = Screen[None]
-else:
-    _Base = object
 
 PATIENCE = 0.3
 """Seconds that a change may take before the line of long work appears, and that its numbers are waited for."""
@@ -64,39 +56,10 @@ class Changes:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Generating(_Base):
+class Generating(Shared):
     """``g`` a token, ``G`` a run, Enter another candidate, Backspace a pass back, ``u`` the branches."""
 
-    client: EngineClient
-    session: Session
-    trace: Trace | None
-    cursor: Cursor | None
-    trouble: str
-    sampling: Sampling
-    seed: int | None
-    note: str
     changes: Changes
-    _asked: dict[str, object]
-
-    if TYPE_CHECKING:
-
-        @property
-        def here(self) -> tuple[Trace, Cursor]: ...
-        @property
-        def plane(self) -> Plane | None: ...
-        def view_of(self, trace: Trace, cursor: Cursor) -> View: ...
-        def move_to(self, cursor: Cursor) -> None: ...
-        def show_all(self) -> None: ...
-        def say(self, text: str, severity: str = "information") -> None: ...
-        def tell(self, title: str, message: str) -> None: ...
-        @property
-        def scoring(self) -> dict[str, Any]: ...
-        def candidate_here(self) -> int | None: ...
-        def open_tile(self, plane: Plane, tile: int | None) -> None: ...
-        def following(self, trace: Trace, cursor: Cursor) -> str: ...
-        def candidates(self, plane: Plane) -> str: ...
-        def _work(self, job: Job | None) -> None: ...
-        def _in_background(self, work: Callable[[], Awaitable[None]], lane: str) -> None: ...
 
     # what a person does
 
@@ -142,9 +105,19 @@ class Generating(_Base):
         """How tokens are chosen."""
         from tui.screens.sampling import SamplingScreen
 
-        self.app.push_screen(
-            SamplingScreen(self.sampling, self.session.check_sampling, self.seed), self._sampling_given
-        )
+        before = self.sampling
+
+        def given(sampling: Sampling | None) -> None:
+            self._sample(sampling or before)
+            self.note = self.note if sampling is None else ""
+
+        tried = self._sample if self.lists_candidates else None
+        self.app.push_screen(SamplingScreen(before, self.session.check_sampling, self.seed, tried), given)
+
+    def _sample(self, sampling: Sampling) -> None:
+        """Choose tokens like that; what is listed shows it."""
+        self.sampling = sampling
+        self.show_all()
 
     def do_pass_next(self) -> None:
         """The next pass, after the last one all of them together."""
@@ -157,7 +130,8 @@ class Generating(_Base):
     def _along_passes(self, by: int) -> None:
         trace, cursor = self.here
         if len(trace.passes) == 1:
-            more = "; g adds one of one token" if trace.predicts == "next token" else ""
+            key = keymap_of(self.app).key("generate.token")
+            more = f"; {key} adds one of one token" if trace.predicts == "next token" else ""
             self.say(f"there is one pass{more}")
         self.move_to(cursor.pass_by(trace, by))
 
@@ -165,12 +139,6 @@ class Generating(_Base):
         """A pass was clicked."""
         trace, cursor = self.here
         self.move_to(cursor.in_pass(trace, event.at))
-
-    def _sampling_given(self, sampling: Sampling | None) -> None:
-        if sampling is not None:
-            self.sampling = sampling
-            self.note = ""
-            self.show_all()
 
     async def _ask_branches(self) -> None:
         from tui.screens.branches import BranchScreen
@@ -267,7 +235,7 @@ class Generating(_Base):
     async def _back(self, run: Run) -> None:
         trace, _ = self.here
         if len(trace.passes) == 1:
-            self.say("this is the first pass; p changes the prompt")
+            self.say(f"this is the first pass; {keymap_of(self.app).key('trace.prompt')} changes the prompt")
         else:
             await self._change(run, "crop", n=trace.passes[-1].start)
 
@@ -320,7 +288,8 @@ class Generating(_Base):
 
         await self._fetch_ahead(trace, place())
         self.cursor = place()  # from where it is by now
-        self.trace, self.trouble, self.note, self._asked = trace, "", "", {}
+        self.trace, self.note, self._asked = trace, "", {}
+        self.trouble = self.trouble_beside = ""
         self.show_all()
         for notice in trace.notices:
             if old is None or notice not in old.notices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tui.screens.touring import Touring
-from tui.state.views import Plane, views_of
+from tui.state.views import views_of
 from tui.widgets.header import HeaderLine
 from tui.widgets.why import WhyPane
 
@@ -15,13 +15,6 @@ if TYPE_CHECKING:
 
 class Learning(Touring):
     """The help, with the words that are shown; and, with ``Touring``, the guided walk."""
-
-    if TYPE_CHECKING:
-
-        @property
-        def lists_candidates(self) -> bool: ...
-        @property
-        def plane(self) -> Plane | None: ...
 
     # help
 

@@ -19,10 +19,13 @@ from tui.screens.copying import Copying
 from tui.screens.fetching import Fetching
 from tui.screens.generating import Changes, Generating
 from tui.screens.learning import Learning
+from tui.screens.looking import Looking
+from tui.screens.opening import Opening
+from tui.screens.running import Running
 from tui.screens.walking import Walking
 from tui.session import Session
 from tui.settings import Settings
-from tui.state.beside import Beside
+from tui.state.beside import Beside, subtracts
 from tui.state.cursor import Cursor
 from tui.state.drawing import MODES, Drawing
 from tui.state.layout import FLAT, LOW, NARROW, SMALLEST, STACKED, WIDE, panes
@@ -46,7 +49,20 @@ from tui.widgets.welcome import Welcome
 from tui.widgets.why import WhyPane
 
 
-class MainScreen(Walking, Comparing, Asking, Generating, Copying, Learning, Arranging, Fetching, Screen[None]):
+class MainScreen(
+    Walking,
+    Looking,
+    Comparing,
+    Opening,
+    Asking,
+    Generating,
+    Copying,
+    Learning,
+    Arranging,
+    Fetching,
+    Running,
+    Screen[None],
+):
     """Shows the walk. What a person does arrives as an action of the registry or as a widget's message."""
 
     CSS_PATH = "main.tcss"
@@ -72,7 +88,7 @@ class MainScreen(Walking, Comparing, Asking, Generating, Copying, Learning, Arra
         self.maximised = ""
         self.settings = Settings()
         self.memory: Path | None = None
-        self.trouble = ""
+        self.trouble = self.trouble_beside = ""
         self.sampling = Sampling()
         self.seed: int | None = None
         self.note = ""
@@ -132,8 +148,8 @@ class MainScreen(Walking, Comparing, Asking, Generating, Copying, Learning, Arra
         if view is None or self.trace is None or self.cursor is None:
             return None
         plane = Plane.of(self.trace, self.cursor, view)
-        other = self.plane_beside if self.difference and not view.look else None
-        return plane.without(other) if other else plane
+        other = self.plane_beside if self.difference and subtracts(view) else None
+        return plane.without(other) if other and other.key != plane.key else plane
 
     @property
     def plane_beside(self) -> Plane | None:
@@ -155,7 +171,7 @@ class MainScreen(Walking, Comparing, Asking, Generating, Copying, Learning, Arra
     def move_to(self, cursor: Cursor) -> None:
         """Another place; everything follows."""
         if cursor != self.cursor:
-            self.trouble = ""
+            self.trouble = self.trouble_beside = ""
             self.cursor = cursor
             self.show_all()
 
@@ -172,15 +188,16 @@ class MainScreen(Walking, Comparing, Asking, Generating, Copying, Learning, Arra
         self.show_tour()
         if trace is None or cursor is None or plane is None:
             return
-        plane = self.named(plane)
+        plane = self.named(plane, cursor)
         block = self.session.known(plane) if plane.view.kind != "ranked" else None
-        ranking = self.ranking_here(plane)
+        ranking = self.ranking_of(plane)
         missing = ranking.trouble if ranking else self.trouble if block is None else ""
         trouble = "there is no value here" if missing else self.trouble
         chain = self.chain_at(plane, cursor)
         self.query_one("#stage", Stage).show(
-            plane, cursor, block, ranking, self.drawing, trouble, missing, chain, self.against(plane)
-        )
+            plane, cursor, block, ranking, self.drawing, trouble, missing, chain, self.against(plane),
+            self.value_at(plane, cursor),
+        )  # fmt: skip
         self.show_beside(plane)
         self.query_one(TokenStrip).show(trace, cursor, self.next_token())
         if self.query_one("#why-pane").display:
@@ -295,7 +312,8 @@ class MainScreen(Walking, Comparing, Asking, Generating, Copying, Learning, Arra
 
     def on_plane_view_picked(self, event: PlaneView.Picked) -> None:
         """A cell was clicked."""
-        self.go_to_cell(event.row, event.col)
+        if event.plane is not None:
+            self.go_to_cell(event.plane, event.row, event.col)
 
     def on_view_tabs_picked(self, event: ViewTabs.Picked) -> None:
         """A picture was clicked."""
@@ -303,7 +321,7 @@ class MainScreen(Walking, Comparing, Asking, Generating, Copying, Learning, Arra
 
     def on_chain_line_chosen(self, event: ChainLine.Chosen) -> None:
         """A stage of the scores was clicked."""
-        if self.trace is not None:
+        if self.trace is not None and event.site in self.trace.by_site:  # of a trace beside it may be another
             self.go_to_step(self.trace.by_site[event.site].index)
 
     def on_plane_view_wanted(self, event: PlaneView.Wanted) -> None:

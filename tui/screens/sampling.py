@@ -1,8 +1,10 @@
-"""How tokens are chosen: a form of a few figures, checked by the engine before it is taken."""
+"""How tokens are chosen: a form of a few figures, checked by the engine before they count."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from textual.app import ComposeResult
@@ -18,10 +20,12 @@ from tui.widgets.ask_input import AskInput
 
 Check = Callable[..., Awaitable[Any]]
 """Raises EngineError where tokens cannot be chosen like that."""
+PAUSE = 0.15
+"""Seconds without another key after which a figure is tried."""
 
 
 class SamplingScreen(Dialog[Sampling]):
-    """One line a field. Enter accepts from any of them."""
+    """One line a field. Enter accepts from any of them; what is typed is tried where that can be seen."""
 
     CSS_PATH = ["dialog.tcss", "sampling.tcss"]  # noqa: RUF012
     HORIZONTAL_BREAKPOINTS = [(0, "-slim"), (60, "-roomy")]  # noqa: RUF012
@@ -30,10 +34,16 @@ class SamplingScreen(Dialog[Sampling]):
         Binding("down,tab", "app.focus_next", show=False, priority=True),
     ]
 
-    def __init__(self, sampling: Sampling, check: Check, drawn: int | None = None) -> None:
-        """``drawn``: the seed that was drawn last."""
-        super().__init__()
-        self._sampling, self._check_it, self._drawn = sampling, check, drawn
+    def __init__(
+        self,
+        sampling: Sampling,
+        check: Check,
+        drawn: int | None = None,
+        tried: Callable[[Sampling], None] | None = None,
+    ) -> None:
+        """``drawn``: the seed that was drawn last; ``tried`` is told what is typed, once the engine knows it."""
+        super().__init__(classes="-below" if tried else None)
+        self._sampling, self._check_it, self._drawn, self._tried = sampling, check, drawn, tried
 
     def compose(self) -> ComposeResult:
         """The box."""
@@ -55,7 +65,7 @@ class SamplingScreen(Dialog[Sampling]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Read the fields, have the engine check them, and give them."""
         event.stop()
-        sampling, wrong = read({name: self.query_one(f"#field-{name}", AskInput).value for name, *_ in FIELDS})
+        sampling, wrong = self._typed()
         if sampling is None:
             self._say(wrong)
         else:
@@ -69,9 +79,24 @@ class SamplingScreen(Dialog[Sampling]):
         else:
             self.finish(sampling)
 
+    def _typed(self) -> tuple[Sampling | None, str]:
+        return read({name: self.query_one(f"#field-{name}", AskInput).value for name, *_ in FIELDS})
+
     def on_input_changed(self) -> None:
         """What was wrong may be right now."""
         self.query_one("#trouble").display = False
+        if self._tried is not None:
+            self.run_worker(self._try(self._tried), exclusive=True)
+
+    async def _try(self, tried: Callable[[Sampling], None]) -> None:
+        await asyncio.sleep(PAUSE)
+        sampling, _ = self._typed()
+        if sampling is not None and sampling != self._sampling:
+            with suppress(EngineError):
+                await self._check_it(**sampling.params)
+                if self.is_current:
+                    self._sampling = sampling
+                    tried(sampling)
 
     def _say(self, trouble: str) -> None:
         label = self.query_one("#trouble", Static)

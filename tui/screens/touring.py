@@ -2,67 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.sites import Address
 from engine.views import View
 from tui.actions import keymap_of
-from tui.client import EngineClient, EngineError, EngineGone, Stale
-from tui.state.beside import Beside
+from tui.client import EngineError, EngineGone, Stale
+from tui.screens.shared import Shared
 from tui.state.cursor import Cursor
 from tui.state.remembered import first_time, seen
-from tui.state.trace import Trace
 from tui.widgets.stage import Stage
 
 if TYPE_CHECKING:
-    from textual.screen import Screen
-
     from tui.tours import Tour
     from tui.widgets.tour import Playing, TourPanel
 
-    _Base = Screen[None]
-else:
-    _Base = object
 
-
-class Touring(_Base):
+class Touring(Shared):
     """While a tour is played the keys of next, back, Enter and Esc are its own; all others do what they always do."""
 
-    client: EngineClient
-    request: dict[str, str]
-    trace: Trace | None
-    cursor: Cursor | None
-    beside: Beside | None
-    difference: bool
-    memory: Path | None
-    maximised: str
-    tree_wanted: bool | None
-    why_wanted: bool | None
     playing: Playing | None = None
     _stop_place: tuple[Cursor | None, View | None] = (None, None)
     _quoted: dict[Address, float | None]
-
-    if TYPE_CHECKING:
-
-        @property
-        def view(self) -> View | None: ...
-        @property
-        def working(self) -> bool: ...
-        @property
-        def alive(self) -> bool: ...
-        def go_to_address(self, text: str) -> str: ...
-        def show_view(self, name: str) -> bool: ...
-        def pause(self) -> None: ...
-        def place_panes(self, width: int | None = None) -> None: ...
-        def say(self, text: str, severity: str = "information") -> None: ...
-        def tell(
-            self, title: str, message: str, choices: tuple[tuple[str, str], ...] = (), then: object = None
-        ) -> None: ...
-        async def _open(self, request: dict[str, str]) -> None: ...
-        def _in_background(self, work: Callable[[], Awaitable[None]], lane: str) -> None: ...
 
     # how it begins
 
@@ -116,7 +78,7 @@ class Touring(_Base):
         if wrong := tour.trouble(self.trace):
             self.tell("this tour does not fit its model", wrong)
             return
-        self.beside, self.difference = None, False
+        self.one_alone()
         self._quoted = {}
         self._stop_at(tour, 0)
 

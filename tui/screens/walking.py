@@ -1,77 +1,34 @@
-"""The actions that move the cursor and change how it is looked at."""
+"""The actions that move the cursor."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.sites import QUERIES
 from engine.views import DEPTH, HEAD_AXES
 from tui.actions import keymap_of
-from tui.render.cells import WIDEST
-from tui.settings import Settings
+from tui.screens.shared import Shared
 from tui.state.cursor import Cursor
-from tui.state.drawing import MODES
-from tui.state.layout import WIDE, panes
-from tui.state.looks import Look, Thumbs
 from tui.state.trace import Trace
-from tui.state.views import Plane, views_of
-from tui.widgets.heatmap import Heatmap
+from tui.state.views import Plane
 from tui.widgets.listing import Listing
 from tui.widgets.pass_tree import PassTree
-from tui.widgets.stage import Stage
 from tui.widgets.why import WhyPane
 
 if TYPE_CHECKING:
-    from textual.screen import Screen
     from textual.timer import Timer
 
-    _Base = Screen[None]
-else:
-    _Base = object
-
 ROW_AXES = ("query", "pos", "kv_pos", "src_query", "src")
-SCALES = {
-    "auto": "automatic, robust against single large values",
-    "row": "each row up to its own largest magnitude",
-    "symmetric": "symmetric about zero, up to the largest magnitude",
-    "log": "logarithmic",
-    "clipped": "clipped at twice the root mean square",
-    "fixed": "fixed as it is here, for all pictures",
-}
-"""What the colour scales are, in words."""
 
 
-class Walking(_Base):
+class Walking(Shared):
     """``↑ ↓`` are the token, ``, .`` the key or dim, ``h`` the head, whatever the picture.
 
     Only where the vocabulary is listed they are the candidate and the token.
     """
 
-    trace: Trace | None
-    cursor: Cursor | None
-    view_choice: dict[str, str]
-    scale_mode: str
-    fixed_limit: float
-    shades: bool | None
-    zoom: int
-    tree_wanted: bool | None
-    why_wanted: bool | None
-    maximised: str
-    settings: Settings
     _player: Timer | None = None
-
-    if TYPE_CHECKING:
-
-        @property
-        def few_colours(self) -> bool: ...
-        @property
-        def plane(self) -> Plane | None: ...
-        def move_to(self, cursor: Cursor) -> None: ...
-        def show_all(self) -> None: ...
-        def place_panes(self, width: int | None = None) -> None: ...
-        def say(self, text: str, severity: str = "information") -> None: ...
-        def ranked_ids(self) -> list[int]: ...
-        def told(self, plane: Plane) -> Look | None: ...
 
     @property
     def here(self) -> tuple[Trace, Cursor]:
@@ -237,71 +194,28 @@ class Walking(_Base):
         trace, cursor = self.here
         self.move_to(replace(cursor, src=pos) if cursor.token_axis(trace) == "src" else cursor.to_pos(trace, pos))
 
-    def go_to_cell(self, row: int | None, col: int | None) -> None:
-        """A cell of the picture was chosen."""
+    def go_to_cell(self, plane: Plane, row: int | None, col: int | None) -> None:
+        """A cell of a picture was chosen, perhaps of the second one."""
         trace, cursor = self.here
-        plane = self.plane
-        if plane is None:
-            return
         if plane.view.kind == "ranked":
-            ids = self.ranked_ids()
+            ids = self.ranked_ids(plane)
             if row is not None and row < len(ids):
                 self.move_to(replace(cursor, vocab=ids[row]))
             return
         if plane.view.kind == "thumbs":
             self.open_tile(plane, row)
             return
+        if plane.view.kind == "rotation" and col is not None:
+            self.move_to(cursor.put(trace, plane.step.axes[-1], col))
+            return
         if plane.view.cols == DEPTH and col is not None:
-            cursor, col = replace(cursor, step=trace.by_site[plane.depth[col]].index), None
+            step = trace.by_site.get(plane.depth[col])
+            cursor, col = replace(cursor, step=step.index if step else cursor.step), None
         if row is not None and plane.view.rows:
             cursor = cursor.put(trace, plane.view.rows, row)
         if col is not None and plane.view.cols:
             cursor = cursor.put(trace, plane.view.cols, col)
         self.move_to(cursor)
-
-    def open_tile(self, plane: Plane, tile: int | None) -> None:
-        """A thumbnail to full size."""
-        trace, cursor = self.here
-        told = self.told(plane)
-        if not isinstance(told, Thumbs) or tile is None or tile >= len(told.tiles):
-            return
-        chosen = told.tiles[tile]
-        head = cursor.head if chosen.head is None else chosen.head
-        self.cursor = replace(cursor, step=trace.by_site[chosen.site].index, head=head)
-        self.show_view(chosen.reduce or "heatmap")
-
-    # looks
-
-    def show_view(self, name: str) -> bool:
-        """Show a picture of the step by its name; False where it has none of that name."""
-        trace, cursor = self.here
-        views = views_of(trace.step(cursor.step, cursor.at))
-        if all(view.name != name for view in views):
-            return False
-        self.view_choice[views[0].kind] = name
-        self.place_panes()
-        return True
-
-    def _other_view(self, by: int) -> None:
-        trace, cursor = self.here
-        names = [view.name for view in views_of(trace.step(cursor.step, cursor.at))]
-        assert self.plane is not None
-        self.show_view(names[(names.index(self.plane.view.name) + by) % len(names)])
-
-    def do_view_next(self) -> None:
-        self._other_view(1)
-
-    def do_view_previous(self) -> None:
-        self._other_view(-1)
-
-    def do_view(self, number: int) -> None:
-        """The picture with this number below the stage."""
-        trace, cursor = self.here
-        names = [view.name for view in views_of(trace.step(cursor.step, cursor.at))]
-        if number > len(names):
-            self.say(f"this step has {len(names)} picture{'s' * (len(names) > 1)}: {', '.join(names)}")
-        else:
-            self.show_view(names[number - 1])
 
     # the chain from score to weight
 
@@ -314,7 +228,7 @@ class Walking(_Base):
             for step in trace.steps
             if step.block == here.block and step.part == here.part and step.axes == here.axes
         ]
-        if "query" not in here.axes and "src_query" not in here.axes:
+        if not set(QUERIES) & set(here.axes):
             key = keymap_of(self.app).key("chain.next")
             self.say(f"{key} goes along scores, scaled, masked, pattern; go to one of them first")
             return
@@ -325,82 +239,3 @@ class Walking(_Base):
 
     def do_chain_previous(self) -> None:
         self._along_chain(-1)
-
-    # colour scales
-
-    def _scale(self, by: int) -> None:
-        mode = MODES[(MODES.index(self.scale_mode) + by) % len(MODES)]
-        scale = getattr(self.query_one(Stage).picture, "scale", None)
-        if mode == "fixed" and scale is not None:
-            self.fixed_limit = scale.limit
-        self.scale_mode = mode
-        self.say(f"colour scale: {SCALES[mode]}")
-        self.show_all()
-
-    def do_scale_next(self) -> None:
-        self._scale(1)
-
-    def do_scale_previous(self) -> None:
-        self._scale(-1)
-
-    def do_cells_style(self) -> None:
-        self.shades = not (self.few_colours if self.shades is None else self.shades)
-        self.show_all()
-
-    def do_cells_wider(self) -> None:
-        self._zoom(1)
-
-    def do_cells_narrower(self) -> None:
-        self._zoom(-1)
-
-    def do_cells_auto(self) -> None:
-        """The width that the numbers need, again."""
-        self._set_zoom(0)
-
-    def _zoom(self, by: int) -> None:
-        picture = self.query_one(Stage).picture
-        self._set_zoom(max(1, min(WIDEST, picture.cell_width + by)) if isinstance(picture, Heatmap) else 1)
-
-    def _set_zoom(self, zoom: int) -> None:
-        """Another width of the cells, and a word where it stays or cannot be."""
-        picture, (trace, cursor) = self.query_one(Stage).picture, self.here
-        if not isinstance(picture, Heatmap):
-            cells = any(view.kind in ("attention", "matrix") for view in views_of(trace.step(cursor.step, cursor.at)))
-            key = keymap_of(self.app).key("view.next")
-            self.say("no cells to widen" + (f" · {key} shows them" if cells else " or narrow here"))
-            return
-        if zoom == self.zoom:
-            self.say("the width is automatic" if not zoom else f"cells are at their {'least' if zoom == 1 else 'most'}")
-        elif not self.zoom:
-            self.say(f"width {zoom} · {keymap_of(self.app).key('cells.auto')} is automatic")
-        elif not zoom:
-            self.say("automatic width")
-        self.zoom = zoom
-        self.show_all()
-
-    # panes
-
-    def do_pane_next(self) -> None:
-        self.focus_next()
-
-    def do_pane_previous(self) -> None:
-        self.focus_previous()
-
-    def _several_panes(self) -> None:
-        if self.maximised:
-            self.maximised = ""
-            self.place_panes()
-
-    def do_pane_why(self) -> None:
-        self._several_panes()
-        wanted, usual = not self.query_one("#why-pane").display, panes(self.size.width, self.tree_wanted, None).why
-        self.why_wanted = None if wanted == usual else wanted
-        self.place_panes()
-
-    def do_pane_tree(self) -> None:
-        self._several_panes()
-        wanted, usual = not self.query_one("#tree-pane").display, panes(self.size.width, None, None).tree
-        self.tree_wanted = None if wanted == usual else wanted
-        if wanted and self.size.width < WIDE:
-            self.why_wanted = None
-        self.place_panes()

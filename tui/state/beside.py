@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from engine.views import HEAD_AXES
+from engine.views import View
 from tui.state.cursor import Cursor
 from tui.state.trace import Trace
 
@@ -35,6 +35,8 @@ class Beside:
         elif self.at is not None and self.at >= len(there.passes):
             return None
         head = cursor.head if self.head is None else self.head
+        if self.head is not None and 0 < there.heads(found) <= self.head:
+            return None
         return there, replace(cursor, step=found.index, head=head, at=at)
 
     def words(self, trace: Trace, cursor: Cursor) -> str:
@@ -53,7 +55,7 @@ class Beside:
         if self.of is not None or place is None:
             return None
         other = Beside(
-            head=None if self.head is None else cursor.head,
+            head=None if self.head is None else min(cursor.head, max(0, trace.heads(trace.steps[cursor.step]) - 1)),
             block=None if self.block is None else trace.steps[cursor.step].block,
             at=None if self.at is None else cursor.at,
         )
@@ -63,11 +65,15 @@ class Beside:
 def usual(trace: Trace, cursor: Cursor) -> Beside | None:
     """What is shown beside if nothing was chosen: the next head, else the next layer; None where there is neither."""
     step = trace.steps[cursor.step]
-    if any(axis in step.axes for axis in HEAD_AXES[:2]):
-        heads = int(trace.config.get("n_heads") or 1)
-        if heads > 1:
-            return Beside(head=(cursor.head + 1) % heads)
+    heads, by = trace.heads(step), 1 if step.size("head") else trace.heads_per_kv
+    if heads > by:
+        return Beside(head=(min(cursor.head, heads - 1) + by) % heads)
     layers = trace.blocks_with(step.inner) if step.block is not None else ()
     if len(layers) > 1:
         return Beside(block=layers[(layers.index(step.block) + 1) % len(layers)])
     return None
+
+
+def subtracts(view: View) -> bool:
+    """Whether one such picture can be taken from another: ids cannot, nor can what the engine derived."""
+    return not view.look and view.kind not in ("ranked", "tokens")

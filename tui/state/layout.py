@@ -15,8 +15,6 @@ ROOMY = 180
 
 
 STAGES = ("stage", "beside")
-MAXIMISED = ("tree", *STAGES, "why")
-"""The panes that can be alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,12 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
+from math import isfinite
 from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import Any
 
+from engine.text import display
 from tui.state.drawing import MODES
 from tui.state.sampling import Sampling
 
@@ -59,8 +61,8 @@ def recall(path: Path | None) -> tuple[Remembered, str]:
         if len(data) > LARGEST:
             raise ValueError("too long")
         return _read(json.loads(data.decode("utf-8"))), ""
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return Remembered(), f"{path} is no session of layerstep's, so it is left out"
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        return Remembered(), f"{display(str(path))} is no session of layerstep's, so it is left out"
 
 
 def _read(found: Any) -> Remembered:
@@ -80,7 +82,7 @@ def _read(found: Any) -> Remembered:
     _typed(read.address, str)
     if _typed(read.scale, str) not in ("", *MODES):
         raise ValueError("no scale")
-    limit = float(_typed(read.limit, int | float))
+    limit = float(_finite(_typed(read.limit, int | float)))
     zoom = max(0, min(_typed(read.zoom, int), 99))
     return replace(
         read, request=request, views=views, zoom=zoom, limit=limit, sampling=_sampling(found.get("sampling") or {})
@@ -96,10 +98,19 @@ def _sampling(found: Mapping[str, Any]) -> Sampling:
             _typed(value, str)
         elif value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise TypeError(one.name)
+        elif value is not None:
+            _finite(value)
         usual = replace(usual, **{one.name: value})
     if usual.tokens is None:
         raise TypeError("tokens")
     return usual
+
+
+def _finite(value: float) -> float:
+    """A number that JSON has and a float holds. Raises ValueError and OverflowError."""
+    if not isfinite(value):
+        raise ValueError("not finite")
+    return value
 
 
 def _typed(value: Any, kind: type | UnionType) -> Any:

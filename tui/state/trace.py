@@ -7,10 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from engine.sites import within_block
-
-SOURCE_AXES = ("src", "src_query", "src_key")
-"""The axes that run over what an encoder beside a decoder has read."""
+from engine.sites import SOURCE_AXES, within_block
 
 PARTS = {
     "input": "input",
@@ -228,9 +225,13 @@ class Trace:
         heads, kv = int(self.config.get("n_heads") or 1), int(self.config.get("n_kv_heads") or 0)
         return max(1, heads // kv) if kv else 1
 
+    def heads(self, step: Step) -> int:
+        """How many query heads a step is about, those that share its keys and values included; 0: about none."""
+        return step.size("head") or step.size("kv_head") * self.heads_per_kv
+
     def line(self, batch: int, axis: str = "pos") -> tuple[Token, ...]:
         """The tokens of one row of the batch that an axis runs over: the prompt's, or what the encoder has read."""
-        rows = self.source_tokens if axis in SOURCE_AXES else self.tokens
+        rows = self.source_tokens if axis in SOURCE_AXES.values() else self.tokens
         return rows[batch] if 0 <= batch < len(rows) else ()
 
     def label(self, batch: int, pos: int, axis: str = "pos") -> str:

@@ -51,6 +51,11 @@ class Plane:
         return rows, cols
 
     @property
+    def has_cells(self) -> bool:
+        """Whether it is a plane of numbers; tiles, tables, rotations and histograms are none."""
+        return not self.view.look or self.view.kind == "grid"
+
+    @property
     def key(self) -> tuple[object, ...]:
         """Equal for equal pictures."""
         site = self.depth or (within_block(self.step.site) if self.view.look in WHOLE_PASS else self.step.site)
@@ -88,7 +93,7 @@ class Plane:
         if value == 0 and self.zero_is_masked(stats):
             return "0 (masked)"
         if value == float("-inf") and stats.masked:
-            return "-∞ (masked)"
+            return "-∞ (masked)" if self.minus is None else "masked"
         return exact(value, self.step.whole)
 
     def cell(self, cursor: Cursor) -> tuple[int, int]:

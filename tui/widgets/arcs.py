@@ -147,7 +147,7 @@ class Arcs(PlaneView):
         if best is not None:
             query, key = plane.label(view.rows, self.cell[0]), plane.label(view.cols, best)
             where = f"{_cut(key)} {_number(values[best])}{self._way(best)}"
-            words = f"{_cut(query)} reads {where}"
+            words = f"{_cut(query)} reads {where}" if plane.minus is None else f"most: {where}"
             if cells(words) > parts.arcs - 2:
                 words = f"most: {where}"
         room = max(0, parts.arcs - 2)
@@ -156,7 +156,10 @@ class Arcs(PlaneView):
         return [
             Segment("  " + right(view.rows, parts.query) + "  ", inks.faint),
             Segment(" " * left + words + " " * (parts.arcs - left - cells(words)), inks.muted),
-            Segment("  " + fit(view.cols, parts.key) + "weight".rjust(NUMBER + 1), inks.faint),
+            Segment(
+                "  " + fit(view.cols, parts.key) + ("weight" if plane.minus is None else "differs").rjust(NUMBER + 1),
+                inks.faint,
+            ),
             Segment(self._away(values), inks.accent),
         ]
 
@@ -199,8 +202,7 @@ class Arcs(PlaneView):
         """A key with its weight: all that the arc tells, in a number."""
         inks, parts = self.inks, self._parts
         label = fit(plane.label(plane.view.cols, key), parts.key)
-        masked = value == 0 and scale.weight
-        if value is None or masked:
+        if value is None or scale.masks(value):
             number = MISSING if value is None else MASKED
             quiet = inks.cursor_muted if here else inks.faint
             return [Segment("  ", inks.text), Segment(label + number.rjust(NUMBER) + " ", quiet)]

@@ -169,8 +169,9 @@ class Curves(PlaneView):
         every = next((n for n in _ROUND if n * (width / across) >= len(str(start + last)) + 2), _ROUND[-1])
         for pos in range(first, last):
             text, at = str(start + pos), round((pos - first) * (2 * width - 1) / across) // 2
-            if (start + pos) % every == 0 and at + len(text) <= width:
-                marks[at : at + len(text)] = text
+            at = min(at, width - len(text))  # the last one ends at the edge
+            if (start + pos) % every == 0 and not "".join(marks[max(0, at - 1) :]).strip():
+                marks[max(0, at) : at + len(text)] = text
         return [Segment(right("pos", GUTTER - 1) + " ", self.inks.faint), Segment("".join(marks), self.inks.faint)]
 
     def _place(self, plane: Plane) -> list[Segment]:

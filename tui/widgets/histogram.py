@@ -11,15 +11,16 @@ from textual.strip import Strip
 
 from tui.render.bars import bar
 from tui.state.looks import Histogram
-from tui.state.numbers import count, rounded, short
+from tui.state.numbers import count, exact, rounded, short
 from tui.text import cells, right
 from tui.widgets.plane import PlaneView
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 UPRIGHT = (28, 8)
 """Columns and lines from which on the bars stand upright."""
-TALLEST = 24
+TALLEST = 32
 GUTTER = 8
+MARK = "▴"
 FACTS = 2
 """Blanks between two statistics."""
 Line = list[Segment]
@@ -32,6 +33,10 @@ class Bin(NamedTuple):
     high: float
     number: int
 
+    def holds(self, value: float | None) -> bool:
+        """Whether a value lies in it, or on its edge."""
+        return value is not None and self.low <= value <= self.high
+
 
 class HistogramView(PlaneView):
     """Upright bars over an axis with the quantiles, then the statistics; where it is small, a line for each bin."""
@@ -41,6 +46,27 @@ class HistogramView(PlaneView):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._lines: list[Line] = []
+        self._value: float | None = None
+
+    def mark(self, value: float | None) -> None:
+        """Show where this value lies; None: it is not known."""
+        if value != self._value:
+            self._value = value
+            self._strips.clear()
+            self.measure()
+            self.refresh()
+
+    @property
+    def marked(self) -> tuple[str, str]:
+        """The value that is marked in words, and how many are like it."""
+        told, value = self.histogram, self._value
+        if told is None or value is None:
+            return "", ""
+        like = next((one for one in _merged(told, len(told.counts)) if one.holds(value)), None)
+        if like is None:
+            return exact(value), ""
+        total, ends = count(sum(told.counts)), f"{short(like.low)} … {short(like.high)}"
+        return exact(value), f"in the bin {ends} with {count(like.number)} of {total} values"
 
     @property
     def histogram(self) -> Histogram | None:
@@ -76,37 +102,44 @@ class HistogramView(PlaneView):
     def _upright(self, told: Histogram, width: int, height: int) -> Iterator[Line]:
         inks, room = self.inks, width - GUTTER - 1
         bins = _merged(told, room)
-        each = max(1, room // len(bins))
+        ends = [room * (n + 1) // len(bins) for n in range(len(bins))]  # a column more or less: they fill the width
+        widths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
         most = max(one.number for one in bins) or 1
-        gap = " " if each >= 3 else ""
+        gap = " " if min(widths) >= 3 else ""
         for y in range(height):
             line = ""
-            for one in bins:
+            for one, width in zip(bins, widths, strict=True):
                 share = one.number / most * height
                 level = max(1 if one.number and y == height - 1 else 0, min(8, round((share - (height - 1 - y)) * 8)))
-                line += BLOCKS[max(0, level)] * (each - len(gap)) + gap
+                line += BLOCKS[max(0, level)] * (width - len(gap)) + gap
             name = rounded(most) if y == 0 else "0" if y == height - 1 else ""
             yield [Segment(right(name, GUTTER - 1) + " ", inks.faint), Segment(line, inks.bar_up)]
-        low, high, total = bins[0].low, bins[-1].high, each * len(bins)
-        yield [Segment(" " * GUTTER, inks.text), *self._ticks(told, low, high, total)]
-        yield [Segment(" " * GUTTER, inks.text), Segment(_scale(low, high, total), inks.faint)]
+        low, high = bins[0].low, bins[-1].high
+        yield [Segment(" " * GUTTER, inks.text), *self._ticks(told, low, high, room)]
+        yield [Segment(" " * GUTTER, inks.text), Segment(_scale(low, high, room), inks.faint)]
 
     def _ticks(self, told: Histogram, low: float, high: float, width: int) -> Line:
-        """The axis with the place of the quantiles and of zero."""
-        marks = ["─"] * width
-        places = [(0.0, "0"), (told.q01, "╵"), (told.q99, "╵"), (told.q50, "┻")]
+        """The axis with the place of the quantiles, of zero and of the value at the cursor."""
+        marks, here = ["─"] * width, -1
+        places = [(0.0, "0"), (told.q01, "╵"), (told.q99, "╵"), (told.q50, "┻"), (self._value, MARK)]
         for value, glyph in places:
             if value is not None and low <= value <= high and high > low:
-                marks[min(width - 1, int((value - low) / (high - low) * width))] = glyph
-        return [Segment("".join(marks), self.inks.muted)]
+                at = min(width - 1, int((value - low) / (high - low) * width))
+                marks[at], here = glyph, at if glyph == MARK else here
+        line, inks = "".join(marks), self.inks
+        if here < 0:
+            return [Segment(line, inks.muted)]
+        return [Segment(line[:here], inks.muted), Segment(MARK, inks.accent), Segment(line[here + 1 :], inks.muted)]
 
     def _level(self, told: Histogram, width: int, height: int) -> Iterator[Line]:
         inks, bins = self.inks, _merged(told, height)
         most, number = max(one.number for one in bins) or 1, max(len(count(one.number)) for one in bins)
+        here = next((one for one in bins if one.holds(self._value)), None)
         for one in bins:
             room = width - 2 * 7 - number - 5
             yield [
-                Segment(f" {right(short(one.low, 7), 7)}…{short(one.high, 7).ljust(7)} ", inks.muted),
+                Segment("▸" if one is here else " ", inks.accent),
+                Segment(f"{right(short(one.low, 7), 7)}…{short(one.high, 7).ljust(7)} ", inks.muted),
                 Segment(count(one.number).rjust(number) + " ", inks.text),
                 *bar(one.number, most, room, False, inks.bar_up, inks.bar_down, inks.bar_track),
             ]
@@ -144,7 +177,7 @@ _STATS = {"min": "low", "max": "high", "mean": "mean", "std": "std", "norm": "no
 
 def _merged(told: Histogram, most: int) -> Sequence[Bin]:
     """At most so many bins: neighbours together where there are more."""
-    each = math.ceil(len(told.counts) / max(1, most))
+    each = max(1, math.ceil(len(told.counts) / max(1, most)))  # without a finite number there is no bin
     return [
         Bin(told.edges[n], told.edges[min(n + each, len(told.counts))], sum(told.counts[n : n + each]))
         for n in range(0, len(told.counts), each)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from rich.segment import Segment
+from textual.message import Message
 from textual.strip import Strip
 
 from tui.render.bars import bar
@@ -17,9 +18,9 @@ from tui.widgets.plane import RowsView
 
 WIDEST = {"label": 18, "labels": 34, "int": 12, "number": 12, "bar": 12}
 """The most that a column of a kind takes, its name included; of a bar its number."""
-NUMBER = 9
+NUMBER = 7
 ROOMY = {"label": 12, "labels": 26}
-LEAST = {"label": 6, "labels": 12}
+LEAST = {"label": 6, "labels": 8}
 """What a column of words may be cut to before a column of numbers is left out, and what at all."""
 BAR = (6, 30)
 RANK = 5
@@ -31,6 +32,9 @@ class Listing(RowsView):
     DEFAULT_CSS = "Listing { overflow: hidden auto; }"
 
     HEADING = 1
+
+    class Marked(Message):
+        """Another row is marked."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -61,6 +65,20 @@ class Listing(RowsView):
             self.cell = (self.chosen, 0)
             self.follow(False)
             self.refresh()
+            self.post_message(self.Marked())
+
+    @property
+    def marked(self) -> tuple[str, str]:
+        """The row that is marked in words: what it is with the number that is drawn, and the rest of it."""
+        table = self.table
+        if table is None or not 0 <= self.chosen < len(table.rows):
+            return "", ""
+        cells = list(zip(table.columns, table.rows[self.chosen], strict=True))
+        first, others = cells[0], [(column, value) for column, value in cells[1:] if value is not None]
+        name = _words(first[1]) if first[0].kind == "label" else f"{foreign(first[0].name)} {_words(first[1])}"
+        words = [(column.kind == "bar", f"{foreign(column.name)} {_words(value)}") for column, value in others]
+        drawn, rest = ([text for bar, text in words if bar == one] for one in (True, False))
+        return "  ".join([name, *drawn]), "  ".join(rest)
 
     def on_click(self, event: object) -> None:
         """A click marks a row."""
@@ -89,25 +107,28 @@ class Listing(RowsView):
             if not self._narrower(table, need - room):
                 break
         spare = room - sum(self._widths.values()) - 2 * len(self._widths)
+        for n in self._widths:  # words get back what a column that was left out took
+            more = min(natural[n] - self._widths[n], max(0, spare))
+            self._widths[n], spare = self._widths[n] + more, spare - more
         drawn = any(column.kind == "bar" and n in self._widths for n, column in enumerate(table.columns))
         self._bar = min(BAR[1], spare - 2) if drawn and spare >= BAR[0] + 2 else 0
 
     def _narrower(self, table: Table, by: int) -> bool:
-        """Cut words, then leave out numbers from the left: the last one is what they lead to. The first column stays.
+        """Cut words, then leave out numbers: the last but one, a factor of the last, then from the right.
 
-        False where nothing is left to be cut.
+        The first column stays. False where nothing is left to be cut.
         """
-        numbers = [n for n in self._widths if n and table.columns[n].kind in ("number", "int")]
+        numbers = [n for n, column in enumerate(table.columns) if n and column.kind in ("number", "int")]
         if self._cut(table, ROOMY, by):
             return True
-        if len(numbers) > 1:
-            del self._widths[numbers[0]]
+        if len(numbers) > 1 and numbers[-2] in self._widths:
+            del self._widths[numbers[-2]]
             return True
         if self._cut(table, LEAST, by):
             return True
-        rest = numbers or [n for n in self._widths if n]
+        rest = [n for n in numbers if n in self._widths] or [n for n in self._widths if n]
         if rest:
-            del self._widths[rest[0]]
+            del self._widths[rest[-1]]
         return bool(rest)
 
     def _cut(self, table: Table, least: dict[str, int], by: int) -> bool:

@@ -7,6 +7,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.strip import Strip
 
+from tui.render.cells import Scale
 from tui.state.block import Block
 from tui.state.drawing import Drawing
 from tui.state.views import Plane
@@ -25,11 +26,12 @@ class PlaneView(LineView, can_focus=True):
             self.plane, self.rows, self.cols = plane, rows, cols
 
     class Picked(Message):
-        """Somebody clicked on a cell; an axis that was not meant is None."""
+        """Somebody clicked on a cell; an axis that was not meant is None. ``plane``: of which picture, once known."""
 
         def __init__(self, row: int | None, col: int | None) -> None:
             super().__init__()
             self.row, self.col = row, col
+            self.plane: Plane | None = None
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -64,6 +66,20 @@ class PlaneView(LineView, can_focus=True):
         if self.room.height > 1:
             self.follow(fresh or not self._followed)
             self._followed = True
+
+    def on_plane_view_picked(self, event: Picked) -> None:
+        """On its way up it takes the plane along."""
+        event.plane = self.plane
+
+    @property
+    def scale(self) -> Scale | None:
+        """How its values become colours; None where they do not."""
+        return None
+
+    @property
+    def marked(self) -> tuple[str, str]:
+        """What a picture without cells marks, in words, and more about it."""
+        return "", ""
 
     def restyle(self, drawing: Drawing) -> None:
         """Another way to draw cells, for pictures that have some."""

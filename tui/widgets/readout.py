@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 from textual.strip import Strip
 
-from engine.views import DEPTH, TOKEN_AXES
+from engine.views import DEPTH, HEAD_AXES, TOKEN_AXES
 from tui.render.cells import MASKED, Scale, legend
 from tui.state.answers import Ranking
 from tui.state.block import Block
@@ -24,6 +24,8 @@ def spot(plane: Plane, cursor: Cursor) -> list[tuple[str, str, int]]:
     axes = [axis for axis in (plane.view.rows, plane.view.cols) if axis]
     extra = [axis for axis in plane.step.axes if axis in TOKEN_AXES and axis not in axes]
     extra += [axis for axis in plane.step.axes if axis == "choice" and axis not in axes]
+    if plane.view.kind in ("rotation", "histogram"):  # they spread out no axis, and still have a cell at the cursor
+        extra += [axis for axis in plane.step.axes if axis not in ("batch", *HEAD_AXES, *extra)]
     named = dict(plane.names)
     return [
         (axis, named.get(axis) or plane.label(axis, index), plane.step.first(axis) + index)
@@ -76,6 +78,7 @@ class Readout(LineView, can_focus=False):
         self._scale: Scale | None = None
         self._whole = False
         self._trouble = ""
+        self._more = ""
 
     def show(
         self,
@@ -85,39 +88,62 @@ class Readout(LineView, can_focus=False):
         scale: Scale | None,
         ranking: Ranking | None = None,
         trouble: str = "",
+        marked: tuple[str, str] = ("", ""),
     ) -> None:
-        """Say what is at the cursor; ``trouble`` is why there is nothing."""
+        """Say what is at the cursor; ``trouble`` is why there is nothing.
+
+        ``marked``: what a picture that is no plane marks, in words, and more about it.
+        """
         words = spot(plane, cursor) if plane and cursor else []
         value = value_words(plane, block, plane.cell(cursor)) if plane and cursor else ""
         if plane and plane.view.kind == "ranked":
             words, value = [word for word in words if word[0] != "d_vocab"], _candidate(ranking, cursor)
         if plane and cursor and plane.view.kind == "thumbs":  # all queries and keys are in it
             words, value = [], _tile(block, plane.cell(cursor)[0])
+        if plane and plane.view.kind == "list":
+            words = [(f"{plane.view.name} of", label, index) for axis, label, index in words if axis in TOKEN_AXES]
+        if plane and plane.view.kind == "rotation":
+            words = [(axis, str(n), n) for axis, n in plane.place if axis in HEAD_AXES] + words
+        value, more = (marked[0] or value, marked[1])
         self._whole = plane is not None and plane.step.whole
-        state = (words, value, block, scale, trouble)
-        if state != (self._words, self._value, self._block, self._scale, self._trouble):
-            self._words, self._value, self._block, self._scale, self._trouble = state
+        state = (words, value, block, scale, trouble, more)
+        if state != (self._words, self._value, self._block, self._scale, self._trouble, self._more):
+            self._words, self._value, self._block, self._scale, self._trouble, self._more = state
             self.forget()
+
+    def mark(self, value: str, more: str) -> None:
+        """Another row of a list is marked."""
+        self._value, self._more = value, more
+        self.forget()
 
     def strip(self, y: int) -> Strip:
         width = self.room.width
         return self.cached(
-            (y, width), lambda: self._place() if y == 0 else self._legend(width) if y == 1 else [], width
+            (y, width), lambda: self._place(width) if y == 0 else self._legend(width) if y == 1 else [], width
         )
 
-    def _place(self) -> list[Segment]:
+    def _place(self, width: int) -> list[Segment]:
         inks = self.inks
         if self._trouble:
             return [Segment(" ✗ ", inks.error), Segment(foreign(self._trouble), inks.error)]
         value = inks.accent + inks.strong.without_color
-        segments = [Segment(f" {self._value}   ", value)] if self._value else [Segment(" ", inks.text)]
+        text = self._value if cells(self._value) + 2 <= width else self._value.rpartition("   ")[0] or self._value
+        segments = [Segment(f" {text}   ", value)] if text else [Segment(" ", inks.text)]
+        for brief in (False, True):
+            place = self._spots(brief)
+            if sum(segment.cell_length for segment in segments + place) <= width + 1:
+                break
+        return segments + place
+
+    def _spots(self, brief: bool) -> list[Segment]:
+        """Where the cursor is; ``brief``: of a token not where in the text it stands."""
+        inks, segments = self.inks, list[Segment]()
         for n, (axis, label, index) in enumerate(self._words):
             segments.append(Segment(f"{'· ' if n else ''}{axis} ", inks.muted))
-            if label != str(index):
-                segments.append(Segment(f"{fit(label, min(cells(label), LABEL))} ", inks.strong))
+            known = label != str(index)
+            segments.append(Segment(f"{fit(label, min(cells(label), LABEL)) if known else index} ", inks.strong))
+            if known and not brief:
                 segments.append(Segment(f"({index}) ", inks.muted))
-            else:
-                segments.append(Segment(f"{index} ", inks.strong))
         return segments
 
     def _legend(self, width: int) -> list[Segment]:
@@ -138,7 +164,7 @@ class Readout(LineView, can_focus=False):
             if scale.words:
                 segments.append(Segment(f"{scale.words}  ", inks.accent))
         if not cells_are_values:
-            return segments if scale is not None else []
+            return segments if scale is not None else [Segment(f" {fit(self._more, width - 2)}", inks.muted)]
         parts = [f"min {exact(stats.low, True)}", f"max {exact(stats.high, True)}"]
         if not self._whole:
             parts = [f"min {short(stats.low)}", f"max {short(stats.high)}"]
@@ -179,7 +205,10 @@ class Caption(LineView, can_focus=False):
         return self.cached(
             (y, width),
             lambda: (
-                [Segment(f" {title}   ", self.inks.muted), Segment(fit(formula, max(0, width)), self.inks.accent)]
+                [
+                    Segment(f" {title}   ", self.inks.muted),
+                    Segment(fit(formula, max(0, width - cells(title) - 5)), self.inks.accent),
+                ]
                 if y == 0
                 else []
             ),

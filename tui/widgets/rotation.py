@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from rich.segment import Segment
+from rich.style import Style
+from textual.events import Click
 from textual.strip import Strip
 
 from tui.render.braille import Canvas
@@ -27,6 +29,8 @@ NUMBERS = 43
 NAME = 11
 TABLE = (50, 6)
 """The least columns and lines of the table of pairs."""
+DIM = "dim"
+"""What a click on a pair finds in its style."""
 COLUMNS = (5, 8, 9, 10, 9, 17, 17)
 Line = list[Segment]
 
@@ -41,6 +45,16 @@ class RotationView(PlaneView):
         self._last: tuple[object, Rotation] | None = None
         self._lines: list[Line] = []
         self._drawn: object = None
+
+    @property
+    def marked(self) -> tuple[str, str]:
+        """The cursor's value in words, and what it was before it was turned."""
+        pair, rotation = self.pair, self.rotation
+        if pair is None or rotation is None:
+            return "", ""
+        side = pair.dims.index(self.dim)
+        words = f"{exact(pair.before[side])} before · turned by {short(pair.angle)} rad"
+        return exact(pair.after[side]), f"{words} · pair {pair.pair} of {len(rotation.pairs)}"
 
     @property
     def rotation(self) -> Rotation | None:
@@ -205,7 +219,19 @@ class RotationView(PlaneView):
                 str(pair.pair), "{}, {}".format(*pair.dims), short(pair.inv_freq), _period(pair), short(pair.angle),
                 _vector(pair.before, 6), _vector(pair.after, 6),
             )  # fmt: skip
-            yield [Segment(_columns(words, width), inks.cursor if pair is chosen else inks.muted)]
+            style = inks.cursor if pair is chosen else inks.muted
+            yield [Segment(_columns(words, width), style + self._leads_to(pair))]
+
+    def _leads_to(self, pair: Pair) -> Style:
+        """What a click on a pair finds: of its two dims the one on the cursor's side."""
+        here = self.pair
+        return Style(meta={DIM: pair.dims[here.dims.index(self.dim) if here else 0]})
+
+    def on_click(self, event: Click) -> None:
+        """A click on a pair goes to its dim."""
+        dim = event.style.meta.get(DIM)
+        if dim is not None:
+            self.post_message(self.Picked(None, dim))
 
     def _strip_of_pairs(self, rotation: Rotation, width: int) -> Iterator[Line]:
         """How fast each pair turns, and where it points now, with the chosen one marked."""
@@ -222,7 +248,10 @@ class RotationView(PlaneView):
 
         def row(name: str, glyphs: list[str]) -> Line:
             styles = (inks.strong if n == here - first else inks.muted for n in range(len(glyphs)))
-            marks = [Segment(glyph.rjust(each), style) for glyph, style in zip(glyphs, styles, strict=True)]
+            marks = [
+                Segment(glyph.rjust(each), style + self._leads_to(pair))
+                for glyph, style, pair in zip(glyphs, styles, shown, strict=True)
+            ]
             return [Segment(f" {fit(name, NAME)} ", inks.faint), *marks]
 
         yield row("speed, log", [_speed(pair, pairs) for pair in shown])

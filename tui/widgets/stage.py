@@ -15,6 +15,8 @@ from tui.state.drawing import Drawing
 from tui.state.looks import Chain
 from tui.state.views import Plane, views_of
 from tui.widgets.chain import ChainLine
+from tui.widgets.histogram import HistogramView
+from tui.widgets.listing import Listing
 from tui.widgets.pane import Pane
 from tui.widgets.plane import PlaneView
 from tui.widgets.ranked import Ranked
@@ -66,10 +68,12 @@ class Stage(Pane):
         missing: str = "",
         chain: Chain | None = None,
         against: str = "",
+        value: float | None = None,
     ) -> None:
         """Draw a plane with what is here of it; ``missing`` is why there is nothing to draw.
 
-        ``chain``: the cell at the cursor from its score to its weight; ``against``: what the picture is compared with.
+        ``chain``: the cell at the cursor from its score to its weight; ``against``: what the picture is compared with;
+        ``value``: the one at the cursor, where the picture has no cell for it.
         """
         view = self._widget(plane.view.kind)
         if view.display is False or self.query_one(Welcome).display:
@@ -85,12 +89,23 @@ class Stage(Pane):
         else:
             view.restyle(drawing)
             view.show(plane, plane.cell(cursor), block)
-        self.query_one(Readout).show(plane, cursor, block, getattr(view, "scale", None), ranking, trouble)
+        if isinstance(view, HistogramView):
+            view.mark(value)
+        marked = getattr(view, "marked", ("", ""))
+        self.query_one(Readout).show(plane, cursor, block, getattr(view, "scale", None), ranking, trouble, marked)
         self.query_one(Caption).show(*_words(plane, block))
         self.query_one(ChainLine).show(chain, plane.step.site)
-        one_of_two = bool(against) and plane.minus is None  # which head it is stands at the left then
-        self.titled(_title(plane, against), *(() if one_of_two else _heads(plane)), short=plane.step.where_short)
+        step, minus = plane.step, plane.minus
+        named = bool(against) and (minus is None or "head " in _own(plane, minus))  # the head stands at the left then
+        short = _title(plane, against, step.where_short)
+        self.titled(_title(plane, against, step.where), *(() if named else _heads(plane)), short=short)
         self.query_one(ViewTabs).show(views_of(plane.step), plane.view)
+
+    def on_listing_marked(self, event: Listing.Marked) -> None:
+        """Another row of a list was marked."""
+        event.stop()
+        if isinstance(self.picture, Listing):
+            self.query_one(Readout).mark(*self.picture.marked)
 
     def greet(self, *lines: str) -> None:
         """What stands here while there is no picture."""
@@ -118,12 +133,22 @@ def _words(plane: Plane, block: Block | None) -> tuple[str, str]:
     return plane.step.title or plane.step.label, plane.step.formula
 
 
-def _title(plane: Plane, against: str) -> str:
+def _title(plane: Plane, against: str, where: str) -> str:
     """Where the picture is; of one of two, which; of a difference, what is taken from what."""
-    where = plane.step.where
     if plane.minus is not None:
-        return f"{where} − {against}"
+        mine = _own(plane, plane.minus)
+        return f"{where} · {mine} − {against}" if mine else f"{where} − {against}"
     return f"{against} · {plane.step.where_short}" if against else where
+
+
+def _own(plane: Plane, other: Plane) -> str:
+    """How a picture of one trace differs from the other that is taken from it; '' where they are of two traces."""
+    if plane.trace is not other.trace:
+        return ""
+    parts = [f"layer {plane.step.block}"] if plane.step.block != other.step.block else []
+    parts += [f"{axis} {n}" for axis, n in plane.place if axis in HEAD_AXES and (axis, n) not in other.place]
+    parts += [f"pass @{plane.at}"] if plane.at != other.at else []
+    return " · ".join(parts)
 
 
 def _heads(plane: Plane) -> tuple[str, ...]:

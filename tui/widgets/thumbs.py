@@ -126,8 +126,7 @@ class Thumbs(PlaneView):
             columns = max(range(1, count + 1), key=area)
             width, dots = picture(columns)
             if width < least:
-                extra_x += 1
-                least = wide if wide <= least + extra_x else least
+                least = wide if least < wide <= least + OBLONG else least
                 columns = max(1, min(count, room // (least + extra_x)))
             rows = -(-count // columns)
         if width < least or dots < 2:

@@ -85,16 +85,17 @@ class WeightedText(PlaneView):
         self._scale = Scale(
             stats, self.palette, NUMBERED + 1, weight, drawing.shades, False, drawing.mode, drawing.fixed
         )
-        laid = (plane.trace.run, plane.step.site, plane.at, plane.batch, plane.size, room)
+        least = NUMBERED + (plane.minus is not None)  # of a difference there are minus signs
+        laid = (plane.trace.run, plane.step.site, plane.at, plane.batch, plane.size, room, least)
         if laid != self._laid:
             self._laid = laid
             labels = [plane.label(plane.view.cols, key) for key in range(plane.size[1])]
-            self._lay(labels, room.width - 2, room.height - 2)
+            self._lay(labels, room.width - 2, room.height - 2, least)
         self._virtual(room.width, len(self._lines) * self._stride + 2)
 
-    def _lay(self, labels: Sequence[str], width: int, height: int) -> None:
+    def _lay(self, labels: Sequence[str], width: int, height: int, least: int) -> None:
         """Wrap the tokens; with room for numbers below them where all of them fit so."""
-        self._lines = wrapped(labels, width, NUMBERED)
+        self._lines = wrapped(labels, width, least)
         self._numbered = len(self._lines) * 2 <= height
         if not self._numbered:
             self._lines = wrapped(labels, width, 1)
@@ -137,8 +138,9 @@ class WeightedText(PlaneView):
                 Segment(fit(label, min(cells(label), 18)), inks.strong),
                 Segment(f" ({plane.step.first(plane.view.cols) + query})", inks.muted),
             ]
-        count = sum(1 for value in values if value)
-        words = f" reads {count} of {len(values)} tokens" if values else ""
+        count = sum(1 for value in values if value and not (self._scale and self._scale.masks(value)))
+        does = "reads" if plane.minus is None else "differs at"
+        words = f" {does} {count} of {len(values)} tokens" if values else ""
         return [*segments, Segment(words, inks.muted)]
 
     def _line(self, scale: Scale, number: int, part: int) -> list[Segment]:
@@ -173,8 +175,8 @@ class WeightedText(PlaneView):
     def _best(self, plane: Plane, scale: Scale, line: int, count: int, width: int) -> list[Segment]:
         inks, values = self.inks, self.block.line(0, 0, plane.size[1]) if self.block else []
         if line == 0:
-            return [Segment(" reads most", inks.faint)]
-        known = [(-value, key) for key, value in enumerate(values) if value and math.isfinite(value)]
+            return [Segment(" reads most" if plane.minus is None else " differs most", inks.faint)]
+        known = [(-abs(value), key) for key, value in enumerate(values) if value and math.isfinite(value)]
         ranked = heapq.nsmallest(count, known)
         if line > len(ranked):
             return []
@@ -182,21 +184,22 @@ class WeightedText(PlaneView):
         value, limit = values[key] or 0.0, scale.row_limit(values)
         label = plane.label(plane.view.cols, key)
         here = key == self.cell[1]
-        level = max(2, scale.level(value, limit))
+        level = scale.level(value, limit)
+        level = level if level < 0 else max(2, level)
         fill = self.palette.style(level, scale.warm, fill=True)
         ink = inks.bar_weight if scale.shades else Style(color=fill.bgcolor, bgcolor=inks.text.bgcolor)
         return [
             Segment(" ▸" if here else "  ", inks.accent),
             Segment(right(label, LABEL), inks.cursor if here else inks.text),
             Segment(f" {cell(value, 3):>5}  ", inks.strong if line == 1 else inks.muted),
-            *bar(value, top, min(48, width - LABEL - 12), False, ink, ink, inks.bar_track),
+            *bar(value, top, min(48, width - LABEL - 12), scale.signed, ink, ink, inks.bar_track),
         ]
 
     def _style(self, scale: Scale, value: float | None, limit: float, key: int) -> Style:
         inks = self.inks
         if key == self.reader:
             style = inks.cursor
-        elif value is None or (value == 0 and scale.weight):
+        elif value is None or scale.masks(value):
             style = inks.faint
         elif not math.isfinite(value):
             style = self.palette.odd
@@ -213,7 +216,7 @@ class WeightedText(PlaneView):
         mark = [Segment(QUERY, inks.accent)] if query else []
         room = width - len(mark)
         text = inks.strong if here else inks.text if value and abs(value) >= QUIET else inks.faint
-        if value is None or (value == 0 and scale.weight):
+        if value is None or scale.masks(value):
             sign = MISSING if value is None else MASKED
             return [*mark, Segment(fit(" " * (width > 2 and not query) + sign, room), inks.faint)]
         if name := special(value):

@@ -58,7 +58,7 @@ def sharing(plane: Plane, cursor: Cursor, inks: Inks, width: int) -> Iterator[Li
     per, axes = plane.trace.heads_per_kv, plane.step.axes
     if per == 1 or not {"head", "kv_head"} & set(axes):
         return
-    total = max(per, int(plane.trace.config.get("n_heads") or per))
+    total = max(per, plane.trace.heads(plane.step))
     head = max(0, min(cursor.head, total - 1))
     count, here = total // per, head // per
     first = max(0, min(here - SHARED // 2, count - SHARED))
