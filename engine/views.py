@@ -7,10 +7,10 @@ engine derives, of the sites for which it says so (``engine.analysis.looks``). N
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.sites import KEYS, QUERIES
+from engine.sites import KEYS, LETTERS, QUERIES
 from engine.sites import TOKEN_AXES as TOKEN_AXES
 
 HEAD_AXES = ("head", "kv_head", "choice")
@@ -54,6 +54,35 @@ TOGETHER = ("mean", "max")
 """Ways to take heads together; their tiles come before those of the heads."""
 WHOLE_PASS = ("lens", "norms", "added", "layers")
 """Looks that are the same at every site that has them."""
+
+
+DIFFERENCE = "Cell by cell the first minus the second: 0 where both have the same, below 0 where the second has more."
+"""What a difference shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a picture is called, by which formula its cells come about, and what they say."""
+
+    title: str
+    formula: str
+    story: str
+
+
+def together(how: str, axis: str, size: int, name: str, left: Sequence[str], *, weights: bool) -> Words:
+    """The words for an axis of ``size`` that is taken together, of the site ``name`` inside its block.
+
+    ``left`` are the axes that are left; ``weights``: it holds attention weights.
+    """
+    what, letter, along = "weight" if weights else "value", LETTERS[axis], "heads" if axis == "head" else axis
+    taken = "mean" if how == "mean" else "largest"
+    whose = f"that the {size} heads have there" if axis == "head" else f"at the {size} indices of {axis}"
+    more = " So a row may sum to more than 1." if weights and (how, axis) == ("max", "head") else ""
+    return Words(
+        f"{taken.capitalize()} {what} over {along}: {how} over {letter}",
+        f"{how} over {letter} of {name}[{', '.join((letter, *left))}]",
+        f"Each cell is the {taken} of the {what}s {whose}.{more}",
+    )
 
 
 def views_of(sizes: Mapping[str, int], looks: Collection[str] = (), whole: bool = False) -> tuple[View, ...]:

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from engine.errors import AddressError
+from engine.hidden import hidden, mask_of
 from engine.jsontext import Json
 from engine.ops.base import Shape
 from engine.runtime import Watch
-from engine.sites import LETTERS, SOURCE_AXES, Address, Index, Site, Span
+from engine.sites import KEYS, LETTERS, QUERIES, SOURCE_AXES, Address, Index, Site, Span
 from engine.statistics import Statistics
 from engine.text import display
 from engine.traces import Trace
@@ -94,6 +95,27 @@ class Plane:
         """Whether −∞ is a masked cell here."""
         step = self.trace.program.step(self.site.name)
         return step is not None and step.op.hides
+
+    @property
+    def masks(self) -> bool:
+        """Whether cells may be masked here: those of scores that are −∞, and those of weights that are `hidden`."""
+        return self.hides or mask_of(self.trace.program, self.site.name) is not None
+
+    def hidden(self, ranges: Ranges) -> Tensor | None:
+        """Where the mask lets no weight be in these ranges, to be broadcast to the plane's axes; None of what is no
+        weight for one query and one key."""
+        spans = dict(zip(self.axes, ranges, strict=True)) | {
+            axis: (i, i + 1) for axis, i in self.address.index if isinstance(i, int)
+        }
+        query, key = (next((axis for axis in self.site.axes if axis in kind), "") for kind in (QUERIES, KEYS))
+        if query not in spans or key not in spans or "batch" not in spans:
+            return None
+        found = hidden(self.trace, self.site.name, self.address.at, spans[query], spans[key])
+        if found is None:
+            return None
+        found = found[slice(*spans["batch"])]
+        kept = (slice(None) if axis in self.axes else 0 for axis in self.site.axes if axis in spans)
+        return (found if "head" in spans else found[:, 0])[tuple(kept)]
 
     @property
     def place(self) -> Address:
@@ -182,14 +204,26 @@ class Difference:
     def hides(self) -> bool:
         return self.first.hides
 
+    @property
+    def masks(self) -> bool:
+        """Whether cells may be masked on both sides."""
+        return self.hides or (self.first.masks and self.second.masks)
+
+    def hidden(self, ranges: Ranges) -> Tensor | None:
+        """Where the masks of both sides let no weight be."""
+        one, other = self.first.hidden(ranges), self.second.hidden(self._of_second(ranges))
+        return None if one is None or other is None else one & other.to(one.device)
+
     def part(self, ranges: Ranges, told: Told = lambda share: None) -> Tensor:
         """The differences in these ranges. [the planes' axes], float64"""
-        shifted = tuple((start + by, stop + by) for (start, stop), by in zip(ranges, self.shift, strict=True))
         x = as_float64(self.first.part(ranges, lambda share: told(share / 2)))
-        y = as_float64(self.second.part(shifted, lambda share: told((1 + share) / 2)))
+        y = as_float64(self.second.part(self._of_second(ranges), lambda share: told((1 + share) / 2)))
         if not (self.first.hides and self.second.hides):
             return x - y
         return (x - y).masked_fill((x == -math.inf) & (y == -math.inf), -math.inf)
+
+    def _of_second(self, ranges: Ranges) -> Ranges:
+        return tuple((start + by, stop + by) for (start, stop), by in zip(ranges, self.shift, strict=True))
 
 
 def find(trace: Trace, address: str, over: object = None, minus: Plane | None = None) -> Plane | Difference:
@@ -208,13 +242,19 @@ def values(plane: Plane | Difference, watch: Watch | None = None) -> Tensor:
 
 
 def blocks(plane: Plane | Difference, watch: Watch | None = None) -> Iterator[Tensor]:
-    """All of a plane in parts of at most CELLS_AT_ONCE numbers, in order."""
-    return (part for _, part in _tiles(plane, plane.whole, watch))
+    """All of a plane in parts of at most CELLS_AT_ONCE numbers, in order, for counting: a masked cell is −∞."""
+    return (marked(plane, ranges, part) for ranges, part in _tiles(plane, plane.whole, watch))
+
+
+def marked(plane: Plane | Difference, ranges: Ranges, part: Tensor) -> Tensor:
+    """A part of a plane with −∞ for the zeros of masked weights; scores have it there by themselves."""
+    where = plane.hidden(ranges)
+    return part if where is None else part.masked_fill(where.to(part.device) & (part == 0), -math.inf)
 
 
 def statistics(plane: Plane | Difference, watch: Watch | None = None) -> Json:
     """Of all of a plane."""
-    return Statistics.of(blocks(plane, watch)).told(masks=plane.hides)
+    return Statistics.of(blocks(plane, watch)).told(masks=plane.masks)
 
 
 def cut(ranges: Ranges) -> Iterator[Ranges]:

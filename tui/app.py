@@ -47,6 +47,7 @@ class LayerstepApp(App[None]):
 
     TITLE = "layerstep"
     ENABLE_COMMAND_PALETTE = False
+    NOTIFICATION_TIMEOUT = 3
     BINDINGS = [  # noqa: RUF012
         Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
         Binding("ctrl+z", "suspend_process", "To the shell", show=False, priority=True),
@@ -98,6 +99,12 @@ class LayerstepApp(App[None]):
 
             with suppress(OSError, ValueError):
                 remember(self.memory, self._main.leaving())
+
+    def notify(self, message: str, **options: Any) -> None:
+        """A notice; one that says the same is replaced."""
+        for notice in [notice for notice in self._notifications if notice.message == message]:
+            self._unnotify(notice)
+        super().notify(message, **options)
 
     def interrupt(self) -> None:
         """Ctrl+C as a signal: leave, once there is a first frame to leave."""

@@ -67,6 +67,7 @@ class EngineClient:
         self._make_link = make_link
         self._link = make_link()
         self._pending: dict[int, _Pending] = {}
+        self._given_up: set[int] = set()
         self._last_id = 0
         self._on_event: OnEvent = lambda header: None
         self.run = 0
@@ -75,7 +76,10 @@ class EngineClient:
         self.dropped = 0
 
     async def attach(self, on_event: OnEvent) -> None:
-        """Begin to listen; events (hello, ready, gone) are handed to ``on_event``."""
+        """Begin to listen; events (hello, ready, gone) are handed to ``on_event``.
+
+        There is one more, ``moved``: another trace is open over there, since an ``open`` was cancelled too late.
+        """
         self._on_event = on_event
         await self._attach()
 
@@ -123,6 +127,7 @@ class EngineClient:
         """Start the engine again after it ended."""
         await self._link.close()
         self._link = self._make_link()
+        self._given_up.clear()
         self.state = "starting"
         await self._attach()
 
@@ -143,8 +148,10 @@ class EngineClient:
         await link.attach(self._received, lambda words: self._gone(link, words))
 
     def _cancel(self, number: int) -> None:
-        if self._pending.pop(number, None) and self.state != "gone":
+        if (waiting := self._pending.pop(number, None)) and self.state != "gone":
             self._send_cancel(number)
+            if waiting.renews:
+                self._given_up.add(number)
 
     def _send_cancel(self, number: int) -> None:
         self._link.send(pack({"id": 0, "run": self.run, "method": "cancel", "params": {"id": number}}))
@@ -155,7 +162,12 @@ class EngineClient:
             self.state = "ready" if event == "ready" else self.state
             self._on_event(header)
             return
-        waiting = self._pending.get(header.get("id", 0))
+        number = header.get("id", 0)
+        if number in self._given_up and event is None:
+            self._given_up.discard(number)
+            if header.get("ok") and header.get("run") == self.run:  # it was done before the cancel was heard
+                self._on_event({"event": "moved"})
+        waiting = self._pending.get(number)
         if waiting is None or waiting.answer.done() or header.get("run") != waiting.run:
             self.dropped += 1
         elif event == "progress":

@@ -64,7 +64,7 @@ def run(
         from tui.themes import LIGHT
 
         gc.freeze()
-        gc.set_threshold(20_000, 20, 20)  # drawing makes many short-lived strips; a collection in a frame is a pause
+        gc.set_threshold(5_000, 10, 100)  # a collection in a frame is a pause: small ones often, the whole heap seldom
         gc.enable()
         bare = prompt is model is address is file is target is None and not chat
         if file is not None:

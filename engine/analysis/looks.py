@@ -326,13 +326,13 @@ def _histogram(trace: Trace, place: Address, asked: Asked) -> Told:
         "counts": list(found.counts),
         "nan": stats.nan,
         "above": stats.above,
-        "below": 0 if plane.hides else stats.below,
-        "masked": stats.below if plane.hides else 0,
+        "below": 0 if plane.masks else stats.below,
+        "masked": stats.below if plane.masks else 0,
         "q01": q01,
         "q50": q50,
         "q99": q99,
-        "stats": stats.told(masks=plane.hides),
-        "numbers": f"{counted(stats.size, 'number')} in {counted(len(found.counts), 'bin')}",
+        "stats": stats.told(masks=plane.masks),
+        "numbers": f"{counted(stats.finite, 'number')} in {counted(len(found.counts), 'bin')}",
     }
     return histograms.TEXT, told, None
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from textwrap import wrap
 
 from engine.text import cells, display, fit
 
@@ -16,6 +19,40 @@ SKIPPED = -1
 def screen() -> int:
     """How many cells wide the terminal is."""
     return max(20, shutil.get_terminal_size().columns)
+
+
+def room(full: bool) -> int:
+    """How wide a table may be; 0 is as wide as it is: where everything is asked for, and for a file or a pipe.
+
+    The variable COLUMNS gives those a width too.
+    """
+    narrow = (sys.stdout is not None and sys.stdout.isatty()) or os.environ.get("COLUMNS", "")
+    return screen() if narrow and not full else 0
+
+
+def table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numbers: Sequence[int] = (),
+    *,
+    full: bool,
+    less: Sequence[Collection[int]] = (),
+) -> Iterator[str]:
+    """Rows under their heads, in the columns that the room has; a last line names those that it has not.
+
+    Columns are left out whole: first the groups ``less``, in order, then from the right.
+    """
+    rows, width = [heads, *rows], room(full)
+    widths = [max(cells(display(row[i])) for row in rows) for i in range(len(heads))]
+    out: set[int] = set()
+    for group in (*less, *({i} for i in range(len(heads) - 1, 1, -1))):
+        if width and sum(wide + 2 for i, wide in enumerate(widths) if i not in out) - 2 > width:
+            out |= {*group}
+    kept = [i for i in range(len(heads)) if i not in out]
+    lines = columns([[row[i] for i in kept] for row in rows], [n for n, i in enumerate(kept) if i in numbers])
+    yield from (fit(line, width).rstrip() if width and cells(line) > width else line for line in lines)
+    if named := [heads[i] for i in sorted(out) if heads[i]]:
+        yield from wrap(f"… without {', '.join(named)}; --full prints all", width)
 
 
 def columns(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> Iterator[str]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from textwrap import wrap
 from typing import Any
 
 from torch import Tensor
 
-from engine.cli.layout import ROWS, SKIPPED, columns, pick, screen, to_right
+from engine.cli.layout import ROWS, SKIPPED, pick, room, screen, table, to_right
 from engine.cli.tables import Format
-from engine.cli.viewtext import bar, clipped
+from engine.cli.viewtext import bar
 from engine.jsontext import Json
 from engine.sites import LETTERS, SOURCE_AXES, Address, block_of, within_block
 from engine.text import cells, display, fit
@@ -28,7 +28,7 @@ def lines(trace: Trace, told: Json, values: Tensor | None, full: bool) -> Iterat
     yield ""
     match told["kind"]:
         case "grid":
-            yield from clipped(_grid(trace, told, [] if values is None else values.tolist(), full), full)
+            yield from _grid(trace, told, [] if values is None else values.tolist(), full)
         case "thumbs":
             yield from _tiles(told, values, full)
         case "list":
@@ -55,9 +55,13 @@ def _grid(trace: Trace, told: Json, values: Sequence[Sequence[float]], full: boo
     down = pick(len(named), len(named) if full else ROWS)
     heads = [_depth_name(site) for site in sites]
     wide = max(len(heads[-1]), *(cells(display(text)) for row in named for text in row), *map(len, heads))
-    wide = wide if full else min(WIDEST_CELL, wide)
+    wide = min(WIDEST_CELL, wide) if room(full) else wide
     margin = min(20, screen() // 3, max(cells(display(label)) for label in labels))
-    across = pick(len(sites), len(sites) if full else max(2, (screen() - margin - 2) // (wide + 2)))
+    limit = len(sites)
+    if width := room(full):
+        wide = max(1, min(wide, (width - margin - 2) // 2 - 2))
+        limit = max(2, (width - margin - 2) // (wide + 2))
+    across = pick(len(sites), limit - 1 if len(sites) == limit + 1 else limit)
     put = fit if texts else to_right
     yield fit("", margin) + "".join(" …" if j == SKIPPED else "  " + put(heads[j], wide) for j in across).rstrip()
     for i in down:
@@ -116,14 +120,17 @@ def _list(told: Json, full: bool) -> Iterator[str]:
     write = {i: Format.of([float(row[i]) for row in told["rows"] if _is_finite(row[i])]) for i in numbers}
     heads = [column["name"] for column in told["columns"]] + [""] * bool(largest)
     rows = []
-    for row in told["rows"]:
+    for row in told["rows"] if full else told["rows"][:ROWS]:  # best first: the middle of a ranking is its best part
         texts = [
             "" if cell is None else write[i](cell) if i in write else " ".join(cell) if kind == "labels" else str(cell)
             for i, (cell, kind) in enumerate(zip(row, kinds, strict=True))
         ]
         drawn = [bar(row[i], most, 20) for i, most in largest.items() if row[i] is not None][:1]
         rows.append(texts + (drawn or [""]) * bool(largest))
-    yield from _table(heads, rows, numbers, full)
+    mostly = [i for i in numbers if kinds[i] == "number"][:-1]  # a list is sorted by the last of its numbers
+    yield from _table(heads, rows, numbers, full, len(rows), [{len(kinds)}, *({i} for i in reversed(mostly))])
+    if len(rows) < len(told["rows"]):
+        yield f"… {len(told['rows']) - len(rows)} more; --full prints all"
 
 
 def _rotation(told: Json, full: bool) -> Iterator[str]:
@@ -140,7 +147,7 @@ def _rotation(told: Json, full: bool) -> Iterator[str]:
         ]
         for pair in told["pairs"]
     ]
-    yield from _table(heads, rows, (0, 2, 3, 4, 5), full)
+    yield from _table(heads, rows, (0, 2, 3, 4, 5), full, less=[{2}, {4, 5}])
 
 
 def _chain(told: Json, full: bool) -> Iterator[str]:
@@ -163,14 +170,19 @@ def _histogram(told: Json, full: bool) -> Iterator[str]:
 
 
 def _table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int], full: bool, most: int = ROWS
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numbers: Sequence[int],
+    full: bool,
+    most: int = ROWS,
+    less: Sequence[Collection[int]] = (),
 ) -> Iterator[str]:
     if not rows:
         yield "(empty)"
         return
     shown = pick(len(rows), len(rows) if full else most)
     kept = [["…", *[""] * (len(heads) - 1)] if i == SKIPPED else rows[i] for i in shown]
-    yield from clipped(columns([heads, *kept], numbers=numbers), full)
+    yield from table(heads, kept, numbers, full=full, less=less)
     if SKIPPED in shown:
         yield f"… {len(rows)} in all; --full prints all"
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from engine.dtypes import dtype_name
+from engine.ops.attention import SinkSoftmax, Softmax
 from engine.runtime import Watch
-from engine.sites import SOURCE_AXES, TOKEN_AXES, Address
+from engine.sites import SOURCE_AXES, TOKEN_AXES, Address, within_block
 from engine.statistics import Statistics
 from engine.traces import Trace
-from engine.windows import CELLS_AT_ONCE, Difference, Plane, values
+from engine.views import DIFFERENCE, together
+from engine.windows import CELLS_AT_ONCE, Difference, Plane, marked, values
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +34,7 @@ class Axis:
 @dataclass(frozen=True, slots=True)
 class Place:
     """A tensor of a trace, or a part of one. ``fixed`` are the indices that the address chose, ``title`` what it is
-    called: its address, and what was reduced or taken away."""
+    called: its address, and what was reduced or taken away; ``told`` has its figures."""
 
     trace: Trace
     address: Address
@@ -41,6 +43,8 @@ class Place:
     fixed: Mapping[str, int]
     row: int
     title: str
+    told: Statistics
+    plane: Plane | Difference
 
     @classmethod
     def of(cls, plane: Plane | Difference, watch: Watch | None = None) -> Place:
@@ -54,8 +58,25 @@ class Place:
             for axis, (start, stop) in zip(plane.axes, plane.asked, strict=True)
         )
         fixed = {axis: i for axis, i in mine.address.index if isinstance(i, int)}
-        place = cls(mine.trace, mine.place, tensor, axes, fixed, fixed.get("batch", 0), plane.title)
+        told = Statistics.of(marked(plane, plane.asked, tensor).reshape(-1).split(CELLS_AT_ONCE))
+        place = cls(mine.trace, mine.place, tensor, axes, fixed, fixed.get("batch", 0), plane.title, told, plane)
         return place.along(0) if axes and axes[0].name == "batch" and axes[0].size == 1 else place
+
+    def explained(self) -> tuple[str, str]:
+        """In a line what was computed here, and its story: of the step, or of what was made of its tensor."""
+        step, plane = self.trace.program.step(self.address.site), self.plane
+        if isinstance(plane, Difference):
+            return f"Difference: {plane.title}", DIFFERENCE
+        if plane.over:
+            (axis, how), site = plane.over, plane.site
+            size = self.trace.shape(site.name, self.address.at)[site.axes.index(axis)]
+            weights = step is not None and isinstance(step.op, Softmax | SinkSoftmax)
+            left = [one for one in plane.axes if one != "batch"]
+            words = together(how, axis, size, within_block(site.name).rpartition(".")[2], left, weights=weights)
+            return f"{words.title} · {words.formula}", words.story
+        if step is None:
+            return "", ""
+        return f"{step.op.text.title}: {step.op.text.formula}", step.op.text.story
 
     @property
     def dtype(self) -> str:
@@ -90,10 +111,11 @@ class Place:
         return replace(self, tensor=self.tensor[i], axes=tuple(rest), fixed=fixed, row=row)
 
     def stats(self) -> dict[str, Any]:
-        """How many numbers there are and are not finite, of each kind; of the finite ones min, max, mean, std, norm."""
-        told = Statistics.of(self.tensor.reshape(-1).split(CELLS_AT_ONCE))
-        counts = {"size": told.size, "finite": told.finite, "nan": told.nan, "+inf": told.above, "-inf": told.below}
-        return counts | told.spread_to_json()
+        """How many numbers there are, are not finite, of each kind, and are masked (−∞ as a score, 0 as a weight); of
+        the others min, max, mean, std, norm."""
+        told, masked = self.told, self.told.below if self.plane.masks else 0
+        counts = {"size": told.size, "finite": told.finite, "nan": told.nan, "+inf": told.above}
+        return counts | {"-inf": told.below - masked, "masked": masked} | told.spread_to_json()
 
     def to_json(self) -> dict[str, Any]:
         """The place with all its values, nested as its axes are."""

@@ -24,7 +24,9 @@ MOST_VALUES = 4_000_000
     "--view prints what the app shows: heatmap, row, all-heads, arcs, text, heads, layers, mean, max, curves, ranked, "
     "tokens, lens, norms, added, neighbours, neurons, rotation, chain or histogram. A site has those that fit it; "
     "another name is answered with them. An axis that a view does not spread out and ADDRESS does not choose is at its "
-    "first index, of positions at the last.",
+    "first index, of positions at the last, and the text says which was taken.\n\n"
+    "On a terminal whole columns are left out where there is no room for all, and a line says so; a file or a pipe "
+    "gets all of them.",
 )
 @click.option("--at", "address", metavar="ADDRESS", help="E.g. blocks.2.attn.pattern[h=3,q=8,k=2]@0.")
 @click.option("--view", metavar="NAME", help="A picture of ADDRESS as the app has it.")
@@ -32,7 +34,7 @@ MOST_VALUES = 4_000_000
 @click.option("--minus", metavar="ADDRESS", help="Print the difference to another place, over the part both have.")
 @click.option("--other", metavar="PROMPT|FILE", help="Where --minus is: another trace; the same ADDRESS unless given.")
 @click.option("--other-model", metavar="M", help="The other trace's model; of the same PROMPT unless --other is given.")
-@click.option("--full", is_flag=True, help="Print every row and column.")
+@click.option("--full", is_flag=True, help="Print every row and column, however wide.")
 @click.option("--checks", is_flag=True, help="Print the invariants and their figures; exit 1 if one does not hold.")
 @run_options
 def command(

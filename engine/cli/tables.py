@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.cli.layout import ROWS, SKIPPED, columns, pick, screen, to_right
+from engine.cli.layout import ROWS, SKIPPED, columns, pick, room, screen, to_right
 from engine.cli.place import Axis, Place
 from engine.text import cells, fit
 
@@ -42,14 +42,13 @@ class Format:
 
 def place_lines(place: Place, full: bool) -> list[str]:
     """An address with its op, its statistics and its numbers."""
-    step = place.trace.program.step(place.address.site)
     if not place.axes:
         where = [f"{axis} {i} {place.fixed_label(axis)}".strip() for axis, i in place.fixed.items() if axis != "batch"]
-        lines = [*tensor_lines(place, 0, full), " · ".join([*where, place.dtype])]
+        lines = [*tensor_lines(place, full), " · ".join([*where, place.dtype])]
     else:
-        lines = [*head_lines(place), *tensor_lines(place, screen(), full), ""]
-    if step is not None:
-        lines.append(f"{step.op.text.title}: {step.op.text.formula}")
+        lines = [*head_lines(place), *tensor_lines(place, full), ""]
+    if words := place.explained()[0]:
+        lines.append(words)
     return lines
 
 
@@ -61,19 +60,18 @@ def head_lines(place: Place) -> Iterator[str]:
 
 def stats_line(place: Place) -> str:
     """How the numbers are spread, and how many are masked or not finite."""
-    step, stats = place.trace.program.step(place.address.site), place.stats()
-    masks = step is not None and step.op.hides
+    stats = place.stats()
     parts = [f"{key} {stats[key]:.4g}" for key in ("min", "max", "mean", "std", "norm") if key in stats]
     bad = {key: stats[key] for key in ("nan", "+inf", "-inf") if stats[key]}
-    if masks and (hidden := bad.pop("-inf", 0)):
-        parts.append(f"{hidden} of {stats['size']} masked")
+    if stats["masked"]:
+        parts.append(f"{stats['masked']} of {stats['size']} masked")
     if bad:
         kinds = ", ".join(f"{count} {key}" for key, count in bad.items())
         parts.append(f"NOT FINITE {sum(bad.values())} of {stats['size']} ({kinds})")
     return " · ".join(parts)
 
 
-def tensor_lines(place: Place, width: int, full: bool) -> Iterator[str]:
+def tensor_lines(place: Place, full: bool) -> Iterator[str]:
     """A tensor as text: a number, a list, a table, or one table for each index of its outer axes."""
     if any(not axis.size for axis in place.axes):
         yield "(empty)"
@@ -84,11 +82,11 @@ def tensor_lines(place: Place, width: int, full: bool) -> Iterator[str]:
     elif len(place.axes) == 1 and place.labelled(place.axes[0]):
         yield from _list(place, full)
     elif len(place.axes) == 1:
-        yield from _vector(place, width, full)
+        yield from _vector(place, full)
     elif len(place.axes) == 2 and place.axes[0].name != "batch":
-        yield from _matrix(place, width, full)
+        yield from _matrix(place, full)
     else:
-        yield from _slices(place, width, full)
+        yield from _slices(place, full)
 
 
 def exact(place: Place) -> str:
@@ -99,15 +97,15 @@ def exact(place: Place) -> str:
     return str(number.cpu().numpy()[()])
 
 
-def _slices(place: Place, width: int, full: bool) -> Iterator[str]:
+def _slices(place: Place, full: bool) -> Iterator[str]:
     axis = place.axes[0]
     if axis.size == 1 and axis.name == "batch":
-        yield from tensor_lines(place.along(0), width, full)
+        yield from tensor_lines(place.along(0), full)
         return
     shown = axis.size if full else min(axis.size, SLICES)
     for i in range(shown):
         yield f"{axis.name} {axis.start + i}"
-        yield from tensor_lines(place.along(i), width, full)
+        yield from tensor_lines(place.along(i), full)
         yield ""
     if shown < axis.size:
         yield f"… {axis.size - shown} more along {axis.name}; --full prints all"
@@ -140,14 +138,14 @@ def _list(place: Place, full: bool) -> Iterator[str]:
     yield from columns([[axis.name, "", ""], *rows], numbers=(0, 2))
 
 
-def _vector(place: Place, width: int, full: bool) -> Iterator[str]:
+def _vector(place: Place, full: bool) -> Iterator[str]:
     """Values without labels, as many on a line as fit, each line begun by the index of its first."""
     axis, values = place.axes[0], place.tensor.tolist()
     write = Format.of(values)
     texts = [write(v) for v in values]
     wide = max(map(len, texts))
     margin = max(len(axis.name), len(str(axis.start + axis.size)))
-    each = max(1, (width - margin) // (wide + 2))
+    each = max(1, (screen() - margin) // (wide + 2))
     each = next((n for n in (32, 16, 8, 4, 2, 1) if n <= each), 1)
     lines = range(0, axis.size, each)
     for line in pick(len(lines), len(lines) if full else ROWS):
@@ -158,13 +156,13 @@ def _vector(place: Place, width: int, full: bool) -> Iterator[str]:
             yield str(axis.start + at).rjust(margin) + "".join("  " + t.rjust(wide) for t in texts[at : at + each])
 
 
-def _matrix(place: Place, width: int, full: bool) -> Iterator[str]:
+def _matrix(place: Place, full: bool) -> Iterator[str]:
     down, across = place.axes
     rows = pick(down.size, down.size if full else ROWS)
     heads = [_head(place, down, i) for i in rows]
     corner = f"{down.name} \\ {across.name}"
     margin = max(map(cells, (corner, *heads)))
-    shown, texts, wide = _columns_that_fit(place, rows, 0 if full else width - margin)
+    shown, texts, wide = _columns_that_fit(place, rows, max(1, width - margin) if (width := room(full)) else 0)
 
     def line(head: str, entries: Sequence[str]) -> str:
         texts = iter(entries)

@@ -6,7 +6,7 @@ Which there are is said in `engine.views`, for the app too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -81,13 +81,40 @@ def shown(wish: Wish, watch: Watch | None = None, *, full: bool = False, most: i
         told, tensor = looks.look(wish.trace, view.name, _address_of_look(wish, view), watch=watch)
         values = {} if tensor is None else {"values": tensor.tolist()}
         data = {"view": view.name} | told | values
-        return Shown(lambda: data, lambda: lookstext.lines(wish.trace, told, tensor, full))
+        taken = _taken(wish.trace, wish.address, told["address"])
+        return Shown(lambda: data, lambda: _saying(taken, lookstext.lines(wish.trace, told, tensor, full)))
     if view.over:
         if wish.over:
             raise AddressError(f"the view {view.name} takes the {view.name} over heads itself; leave --over out")
         wish = replace(wish, over={"head": view.name})
-    place = _place(_spread(wish, view).plane(), most, watch)
-    return Shown(lambda: {"view": view.name} | place.to_json(), lambda: viewtext.lines(place, view.name, full))
+    spread = _spread(wish, view)
+    place, taken = _place(spread.plane(), most, watch), _taken(wish.trace, wish.address, spread.address)
+    lines = viewtext.lines
+    return Shown(lambda: {"view": view.name} | place.to_json(), lambda: _saying(taken, lines(place, view.name, full)))
+
+
+def _taken(trace: Trace, asked: str, shown: str) -> str:
+    """Which index was taken of each axis that an address does not name; '' where none of them had a choice."""
+    place = Address.parse(asked)
+    site = trace.program.site(place.site)
+    shape = trace.shape(site.name, place.at)
+    sizes, named = dict(zip(site.axes, shape, strict=True)), place.resolve(site.axes, shape)
+    found = Address.parse(shown).resolve(site.axes, shape)
+    words = [
+        f"{axis} {i} of {sizes[axis]} ({LETTERS[axis]}= for another)"
+        for axis, i in found.items()
+        if isinstance(i, int) and axis not in named and sizes[axis] > 1
+    ]
+    return ", ".join(words)
+
+
+def _saying(taken: str, lines: Iterable[str]) -> Iterator[str]:
+    """Lines of a picture, with what was taken below the first one."""
+    rest = iter(lines)
+    yield next(rest)
+    if taken:
+        yield f"taken: {taken}"
+    yield from rest
 
 
 def find_view(wish: Wish, asked: str) -> View:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from textwrap import wrap
 
-from engine.cli.layout import ROWS, SKIPPED, columns, pick, screen
+from engine.cli.layout import ROWS, SKIPPED, pick, screen, table
 from engine.cli.place import Axis, Place
 from engine.cli.tables import RANKED, Format, head_lines, tensor_lines
 from engine.summary import numbers
-from engine.text import ORIGIN_WORDS, cells, display, fit
+from engine.text import ORIGIN_WORDS, cells, display
 
 STRONGEST, CURVES, WIDEST_BAR = 3, 4, 40
 
@@ -22,17 +22,14 @@ def lines(place: Place, view: str, full: bool) -> Iterator[str]:
     if any(not axis.size for axis in place.axes):
         yield "(empty)"
         return
-    yield from (lister(place, full) if (lister := LISTERS.get(view)) else tensor_lines(place, screen(), full))
-    if (step := place.trace.program.step(place.address.site)) is not None:
-        text, sizes = step.op.text, numbers(place.trace, step.site, place.address.at)
+    yield from (lister(place, full) if (lister := LISTERS.get(view)) else tensor_lines(place, full))
+    line, story = place.explained()
+    if line:
+        own = place.title == str(place.address)
+        sizes = numbers(place.trace, place.trace.program.site(place.address.site), place.address.at) if own else ""
         yield ""
-        yield " · ".join(part for part in (f"{text.title}: {text.formula}", sizes) if part)
-        yield from wrap(text.story, screen())
-
-
-def clipped(rows: Iterable[str], full: bool) -> Iterator[str]:
-    """Lines no wider than the terminal, unless everything is asked for."""
-    yield from rows if full else (fit(row, screen()).rstrip() for row in rows)
+        yield " · ".join(part for part in (line, sizes) if part)
+        yield from wrap(story, screen())
 
 
 def bar(value: float, largest: float, room: int) -> str:
@@ -58,7 +55,7 @@ def bars(place: Place, full: bool) -> Iterator[str]:
     heads = [[*head, *[""] * (count - len(head))] for head in heads]
     room = screen() - sum(max(cells(display(head[c])) for head in heads) + 2 for c in range(count)) if heads else 0
     rows = [[*head, "" if i == SKIPPED else bar(row[i], largest, room)] for i, head in zip(shown, heads, strict=True)]
-    yield from clipped(columns([[axis.name, *[""] * count], *rows], numbers=(0, count - 1)), full)
+    yield from table([axis.name, *[""] * count], rows, (0, count - 1), full=full)
     if SKIPPED in shown:
         yield f"… {axis.size} in all; --full prints all"
 
@@ -78,7 +75,7 @@ def arcs(place: Place, full: bool) -> Iterator[str]:
         found = [text for j in best for text in (f"{key.start + j} {place.label(key, j)}", write(weights[j]))]
         rows.append([str(query.start + i), place.label(query, i), "→", *found, *[""] * (2 * STRONGEST - len(found))])
     heads = ["query", "", "", "strongest key", "weight", *["key", "weight"] * (STRONGEST - 1)]
-    yield from clipped(columns([heads, *rows], numbers=(0, *range(4, 4 + 2 * STRONGEST, 2))), full)
+    yield from table(heads, rows, (0, *range(4, 4 + 2 * STRONGEST, 2)), full=full, less=[{7, 8}, {5, 6}])
     if SKIPPED in shown:
         yield f"… {query.size} queries in all; --full prints all"
 
@@ -122,7 +119,7 @@ def token_table(place: Place, full: bool) -> Iterator[str]:
         token = line[place.row][axis.first + i] if i != SKIPPED and axis.first + i < len(line[place.row]) else None
         words = [token.label, token.bytes.hex(" "), ORIGIN_WORDS[token.origin]] if token else ["", "", ""]
         rows.append(["…", "", *words] if i == SKIPPED else [str(axis.start + i), str(row[i]), *words])
-    yield from clipped(columns([[axis.name, "value", "token", "bytes", ""], *rows], numbers=(0, 1)), full)
+    yield from table([axis.name, "value", "token", "bytes", ""], rows, (0, 1), full=full)
     if SKIPPED in shown:
         yield f"… {axis.size} in all; --full prints all"
 
@@ -134,11 +131,11 @@ def ranked(place: Place, full: bool) -> Iterator[str]:
     pos = place.fixed.get("pos", 0) + trace.origin("logits", "pos", place.address.at)
     top = trace.top(axis.size if full else RANKED, pos=pos, row=place.row) if plain else []
     if not top:
-        yield from tensor_lines(place, screen(), full)
+        yield from tensor_lines(place, full)
         return
     write, share = Format.of([c.logit for c in top]), Format.of([c.prob for c in top])
     rows = [[str(c.id), c.label, write(c.logit), share(c.prob), bar(c.prob, top[0].prob, screen() - 50)] for c in top]
-    yield from clipped(columns([["id", "token", "value", "prob", ""], *rows], numbers=(0, 2, 3)), full)
+    yield from table(["id", "token", "value", "prob", ""], rows, (0, 2, 3), full=full)
     if len(rows) < axis.size:
         yield f"… {axis.size - len(rows)} more; --full prints all"
 

@@ -27,8 +27,8 @@ MOVES = (
 SITES = ("tokens", "resid_pre", "attn.q", "attn.scores", "attn.pattern", "mlp.post", "logits")
 PATIENCE = 0.25
 """Seconds without a frame after which a key is taken to have changed nothing."""
-SOON = 0.1
-"""Seconds within which a picture is there, or it is shown that something runs."""
+LONGEST = 5.0
+"""Seconds after which numbers are taken not to come."""
 
 
 class Walk:
@@ -125,7 +125,7 @@ class Walk:
         return {"moves": told, "idle": idle, "busy": busy}
 
     async def steps(self) -> dict[str, Any]:
-        """For each step and picture: seconds to the first frame and to the last one, and whether work was shown."""
+        """For each step and picture: its first frame, seconds until its numbers are there, whether work was shown."""
         from tui.state.views import views_of
 
         rows: list[Any] = []
@@ -149,15 +149,17 @@ class Walk:
         start = time.perf_counter()
         first = await self.press(key)
         shown = False
-        last = time.perf_counter()
-        while len(self.main.workers):
-            await asyncio.sleep(0.01)
-            if time.perf_counter() - start > SOON and self.main.query_one("#job").display:
-                shown = True
-            last = time.perf_counter()
-        plane = self.main.plane
-        await asyncio.sleep(0.03)
-        return f"{plane.step.site} {plane.view.name}", first, last - start, shown
+        while not self.there() and time.perf_counter() - start < LONGEST:
+            shown = shown or self.main.query_one("#job").display
+            await asyncio.sleep(0.005)
+        took = time.perf_counter() - start
+        await self.settled()
+        return f"{self.main.plane.step.site} {self.main.plane.view.name}", first, took, shown
+
+    def there(self) -> bool:
+        """Whether the numbers of the picture are here."""
+        main, plane = self.main, self.main.named(self.main.plane, self.main.cursor)
+        return bool(main.trouble or main.ranking_of(plane) or main.session.known(plane))
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 import io
 import json
+import math
+import os
 import sys
 
 import pytest
@@ -83,11 +85,12 @@ def test_a_table_lines_up(call: Call, tiny, monkeypatch, width):
 
 
 def test_statistics_are_the_tensors(call: Call, tiny, recorded, monkeypatch):
-    monkeypatch.setattr("engine.cli.place.BLOCK", 7)
+    monkeypatch.setattr("engine.cli.place.CELLS_AT_ONCE", 7)
     stats = call("show", PROMPT, "--model", tiny, "--at", "blocks.0.attn.masked", "--json").json["stats"]
     x = recorded["blocks.0.attn.masked"].double()
     finite = x[x.isfinite()]
-    assert (stats["size"], stats["finite"], stats["-inf"]) == (x.numel(), finite.numel(), x.numel() - finite.numel())
+    assert (stats["size"], stats["finite"], stats["-inf"]) == (x.numel(), finite.numel(), 0)
+    assert stats["masked"] == x.numel() - finite.numel()
     expected = [finite.min(), finite.max(), finite.mean(), finite.std(correction=0), finite.norm()]
     got = torch.tensor([stats[key] for key in ("min", "max", "mean", "std", "norm")], dtype=torch.float64)
     torch.testing.assert_close(got, torch.stack(expected))
@@ -105,6 +108,17 @@ def test_json_of_a_huge_tensor_is_refused_before_it_is_computed(call: Call, tiny
     assert call("show", PROMPT, "--model", tiny, "--at", "blocks.0.attn.masked[h=1]", "--json", "--full").code == 0
 
 
+@pytest.mark.parametrize("place", ["", "[h=1]", "[h=1,q=2]", "[k=3]"])
+def test_masked_weights_are_counted_as_the_masked_scores_are(call: Call, tiny, recorded, place):
+    hidden = recorded[f"blocks.0.attn.masked{place}"] == -math.inf
+    seen = recorded[f"blocks.0.attn.pattern{place}"][~hidden].double()
+    args = ("show", PROMPT, "--model", tiny, "--at", f"blocks.0.attn.pattern{place}")
+    stats = call(*args, "--json").json["stats"]
+    assert (stats["size"], stats["masked"], stats["finite"]) == (hidden.numel(), int(hidden.sum()), seen.numel())
+    assert stats["mean"] == pytest.approx(float(seen.mean()))
+    assert f"{int(hidden.sum())} of {hidden.numel()} masked" in call(*args).out
+
+
 @pytest.mark.parametrize("site", ["scores", "masked"])
 def test_hidden_cells_are_masked_and_not_wrong(call: Call, tmp_path, site):
     folder = write_model(tmp_path / "m")
@@ -117,12 +131,42 @@ def test_hidden_cells_are_masked_and_not_wrong(call: Call, tmp_path, site):
     assert "NOT FINITE" not in done.out
 
 
-def test_full_prints_what_is_left_out(call: Call, tiny):
-    short = call("show", PROMPT, "--model", tiny, "--at", "logits", "--full").out
+def test_full_prints_what_is_left_out(call: Call, tiny, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    whole = call("show", PROMPT, "--model", tiny, "--at", "logits", "--full").out
     cut = call("show", PROMPT, "--model", tiny, "--at", "logits").out
-    assert len(short) > 3 * len(cut)
+    assert len(whole) > 3 * len(cut)
     assert "--full prints all" in cut
-    assert "--full" not in short
+    assert "--full" not in whole
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize(
+    ("place", "view", "width"),
+    [
+        ("blocks.0.mlp.post", "neurons", 50), ("blocks.0.attn.rot_q", "rotation", 50),
+        ("blocks.0.resid_pre", "lens", 40), ("blocks.0.attn.pattern", "arcs", 40),
+        ("blocks.0.attn.pattern", "heatmap", 40),
+    ],
+)  # fmt: skip
+def test_a_terminal_has_whole_columns_and_a_pipe_has_all(call: Call, tiny, monkeypatch, terminal, place, view, width):
+    args = ("show", PROMPT, "--model", tiny, "--at", place, "--view", view)
+    whole, told = call(*args, "--full").out, call(*args, "--json").json
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((width, 24)))
+    said = call(*args).out
+    if not terminal:
+        assert said.split("\n\n")[-2].split("\n")[:5] == whole.split("\n\n")[-2].split("\n")[:5]
+        return
+    table = [line for part in said.split("\n\n")[1:-1] for line in part.splitlines()]
+    assert max(map(cells, table)) <= width
+    assert "--full prints all" in " ".join(said.split())
+    if view == "neurons":  # what the list is sorted by, and what the walk speaks of, go last
+        assert "… without" in said
+        heads = table[0].split()
+        assert {"neuron", "contribution", "promotes"} <= {*heads}
+        assert {*heads} < {column["name"] for column in told["columns"]}
+    assert len(said) < len(whole)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,12 @@ import readme_figures
 from calls import ROOT, Call
 from tiny_bert import write_bert
 
+from engine import load_model, trace
 from engine.cli.commands import COMMANDS
+from engine.cli.views import views_of
 from engine.samples import sample_folders
+from engine.sites import within_block
+from engine.views import LOOKS
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
@@ -70,6 +74,30 @@ def test_figures_are_the_models():
 def test_links_lead_somewhere():
     for target in re.findall(r"\]\(([^)]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_the_pictures_are_of_the_sites_that_have_them():
+    traces = [trace(load_model(name), "dog bites man") for name in ("modern", "classic")]
+    having: dict[str, set[str]] = {}
+    for one in traces:
+        for site in (site for site in one.program.sites if "past" not in site.axes):
+            for view in views_of(one, site):
+                having.setdefault(view.name, set()).add(within_block(site.name).removeprefix("attn."))
+    table = README.split("| picture |")[1].split("\n\n")[0].splitlines()[2:]
+    columns = (row.split(" | ") for row in table)
+    said = {name: of for names, of, *_ in columns for name in re.findall("`([^`]+)`", names)}
+    assert {*said} == {*having}
+    for name, sites in said.items():
+        if named := {*re.findall("`([^`]+)`", sites)}:
+            assert named == having[name], name
+    assert having["row"] == having["histogram"] == set().union(*having.values()) - having["tokens"]
+    assert having["heatmap"] < having["row"]
+
+
+def test_every_view_is_named_beside_show():
+    row = next(line for line in README.splitlines() if line.startswith("| `… --view NAME`"))
+    names = {name.replace("-", " ") for name in re.findall("`([^`]+)`", row)}
+    assert {*LOOKS, "chain", "heatmap", "row", "all heads", "arcs", "text", "mean", "max", "curves", "ranked"} <= names
 
 
 def test_every_command_is_in_the_table():

@@ -24,7 +24,9 @@ from engine.jsontext import for_anyone
 from engine.summary import summary
 from engine.text import cells, display
 from engine.views import LOOKS
+from tui.state.naming import explained
 from tui.state.trace import Trace as Seen
+from tui.state.views import Plane
 from tui.state.views import views_of as views_in_app
 
 PROMPT = "The server crashed because the disk was full"
@@ -262,6 +264,35 @@ def test_keys_that_a_window_still_holds_have_their_own_labels(tmp_path):
 # -- an axis taken together, and differences ---------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("more", "title", "story"),
+    [
+        (["--view", "max"], "Largest weight over heads: max over h", "may sum to more than 1"),
+        (["--over", "head=mean"], "Mean weight over heads: mean over h · mean over h of pattern[h, query, key]", ""),
+        (["--over", "q=max"], "Largest weight over query: max over q", ""),
+        (["--minus", f"{PATTERN}[h=1]"], "Difference: ", "Cell by cell the first minus the second"),
+    ],
+)
+def test_what_is_made_of_a_tensor_is_not_told_as_the_step(call: Call, tiny, more, title, story):
+    at = f"{PATTERN}[h=2]" if "--minus" in more else PATTERN
+    view = [] if "--view" in more else ["--view", {"head=mean": "heatmap", "q=max": "row"}.get(more[1], "arcs")]
+    plain, pictured = (call("show", PROMPT, "--model", tiny, "--at", at, *more, *way).out for way in ([], view))
+    for text in (plain, pictured):
+        assert title in text
+        assert "Softmax" not in text
+    assert story in " ".join(pictured.split())
+
+
+def test_the_app_and_show_say_the_same_of_heads_together(call: Call, tiny, recorded):
+    seen = Seen.read(json.loads(json.dumps(summary(recorded), allow_nan=False)))
+    step = next(step for step in seen.steps if step.site == PATTERN)
+    view = next(view for view in views_in_app(step) if view.name == "max")
+    told = explained(Plane(seen, step, view, (), 0), None)
+    text = " ".join(call("show", PROMPT, "--model", tiny, "--at", PATTERN, "--view", "max").out.split())
+    assert f"{told.title} · {told.formula}" in text
+    assert told.story in text
+
+
 def test_an_axis_taken_together(call: Call, tiny, recorded):
     whole = recorded[PATTERN][0].double()
     for over, expected in (("head=mean", whole.mean(0)), ("h=max", whole.amax(0)), ("q=mean", whole.mean(1))):
@@ -345,6 +376,26 @@ def test_huge_json_is_refused_before_it_is_computed(call: Call, tiny, monkeypatc
     assert (done.code, done.out) == (1, "")
     assert "values; name a part of it" in done.err
     assert call(*args, "--full").code == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "view", "taken"),
+    [
+        (PATTERN, "arcs", "head 0 of 4 (h= for another)"),
+        (f"{PATTERN}[h=2]", "arcs", ""),
+        (PATTERN, "row", "head 0 of 4 (h= for another), query 11 of 12 (q= for another)"),
+        (PATTERN, "mean", ""),
+        (PATTERN, "heads", ""),
+        (PATTERN, "histogram", ""),
+        ("embed", "neighbours", "pos 11 of 12 (p= for another)"),
+        ("blocks.0.attn.rot_q[p=3]", "rotation", "head 0 of 4 (h= for another), d_head 0 of 6 (d= for another)"),
+        ("blocks.0.resid_pre", "lens", ""),
+        (f"{PATTERN}[h=2]", "chain", "query 11 of 12 (q= for another), key 11 of 12 (k= for another)"),
+    ],
+)
+def test_an_index_that_nobody_named_is_said(call: Call, tiny, place, view, taken):
+    lines = call("show", PROMPT, "--model", tiny, "--at", place, "--view", view).out.splitlines()
+    assert [line for line in lines if line.startswith("taken: ")] == ([f"taken: {taken}"] if taken else [])
 
 
 @pytest.mark.parametrize(

@@ -300,9 +300,9 @@ def test_progress_of_checks_counts_steps(two_passes: Session) -> None:
 def test_no_plane_is_whole_in_memory(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     session = Session()
     session.show(trace(load_model(folder), list(range(9))))
-    whole = session.trace["blocks.0.attn.pattern"]  # [1 head=4 query=9 key=9]
+    whole = session.trace["blocks.0.attn.scores"]  # [1 head=4 query=9 key=9]
     monkeypatch.setattr("engine.windows.CELLS_AT_ONCE", 20)
-    plane = Plane.find(session.trace, "blocks.0.attn.pattern")
+    plane = Plane.find(session.trace, "blocks.0.attn.scores")
     parts = list(blocks(plane))
     assert max(part.numel() for part in parts) <= 20
     torch.testing.assert_close(torch.cat([part.flatten() for part in parts]), whole.flatten())

@@ -14,7 +14,7 @@ from tui.app import LayerstepApp
 from tui.screens.cache import CacheScreen
 
 WIDE, NARROW = (160, 45), (80, 24)
-MARKS = {"■": "held", "█": "added", "×": "dropped", "┄": "absent"}
+MARKS = {"▒": "held", "█": "added", "×": "dropped", "┄": "absent"}
 
 
 def engine_of(first: int = 5, **options: Any) -> FakeEngine:
@@ -55,4 +55,4 @@ async def press(pilot: Pilot[None], *keys: str) -> None:
 def cells_on_screen(app: LayerstepApp) -> list[list[str]]:
     """What the rows of layers say, cell by cell."""
     rows = [line for line in text_of(app) if re.match(r"│[▸ ] +\d+ (full|window \d+) ", line)]
-    return [[MARKS[run[0]] for run in re.findall(r"■+|█+|×|┄", line)] for line in rows]
+    return [[MARKS[run[0]] for run in re.findall(r"▒+|█+|×|┄", line)] for line in rows]

@@ -64,12 +64,13 @@ async def running(
     engine: FakeEngine | None = None,
     link: Any = None,
     wait: bool = True,
+    notifications: bool = False,
     **options: Any,
 ) -> AsyncIterator[tuple[LayerstepApp, Pilot[None]]]:
     """The app on a fake engine, with its trace open unless told not to wait."""
     make = link or (lambda: MemoryLink(engine or FakeEngine()))
     app = LayerstepApp(lambda: EngineClient(make), **options)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=size, notifications=notifications) as pilot:
         await until(pilot, lambda: has_main(app))
         if wait:
             await until(pilot, lambda: main_of(app).trace is not None)

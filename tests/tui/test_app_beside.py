@@ -7,10 +7,11 @@ from fake_engine import FakeEngine, MemoryLink
 from helpers import go, main_of, running, settled, text_of, until
 
 from tui.screens.ask import AskScreen
-from tui.screens.finder import FinderScreen
+from tui.screens.finder import FinderScreen, starting
 from tui.screens.notice import NoticeScreen
 from tui.state.beside import Beside, usual
 from tui.widgets.heatmap import Heatmap
+from tui.widgets.pick_list import Choice
 from tui.widgets.plane import PlaneView
 from tui.widgets.stage import Stage
 
@@ -265,3 +266,59 @@ async def test_a_click_in_the_second_picture_moves_the_cursor_of_both() -> None:
         other.post_message(PlaneView.Picked(2, 1))
         await settled(pilot)
         assert [picture.cell for picture in both(app)] == [(2, 1), (2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("typed", "chosen"),
+    [("another model", "model"), ("layer 1", "block 1"), ("head 1", "head 1"), ("saved", "file"), ("layer", "block 1")],
+)
+def test_what_is_beside_is_chosen_by_its_name_and_not_by_the_note_beside_it(typed: str, chosen: str) -> None:
+    choices = [
+        Choice("head 10", "head 10", "of this layer"),
+        Choice("head 1", "head 1", "of this layer"),
+        Choice("block 1", "layer 1", "attn.pattern"),
+        Choice("prompt", "another prompt …", "for the same model"),
+        Choice("model", "another model …", "for the same prompt"),
+        Choice("file", "a saved trace …", "from a file"),
+    ]
+    assert starting(choices, typed)[0].value == chosen
+    assert starting(choices, "head 3") == []
+    assert starting(choices, "") == choices
+
+
+async def test_a_layer_beside_is_named_once_and_a_prompt_is_in_quotes() -> None:
+    async with running(size=(160, 40)) as (app, pilot):
+        await go(app, pilot, PATTERN)
+        main_of(app).put_beside(Beside(block=1))
+        await settled(pilot)
+        shown = "\n".join(text_of(app))
+        assert "layer 1 · attention · pattern" in shown
+        assert "block 1" not in shown.split("layer 1", 1)[1].splitlines()[0]
+        await pilot.press("d")
+        await settled(pilot)
+        assert "attention · pattern · layer 0 − layer 1" in "\n".join(text_of(app))
+        main_of(app)._open_beside({"model": "modern", "prompt": "classic"})
+        await settled(pilot)
+        assert "“classic” · block 0 · pattern" in "\n".join(text_of(app))
+
+
+async def test_a_difference_of_two_prompts_names_both_their_tokens_and_where_one_has_none() -> None:
+    request = {"model": "modern", "prompt": "The keys to the cabinet are"}
+    async with running(size=(160, 40), request=request) as (app, pilot):
+        await go(app, pilot, PATTERN)
+        main = main_of(app)
+        main._open_beside({"model": "modern", "prompt": "The cat"})
+        await settled(pilot)
+        await pilot.press("d")
+        await settled(pilot)
+        shown = "\n".join(text_of(app))
+        assert "pattern · “The keys to the cabinet…” − “The cat”" in " ".join(shown.split())
+        assert "␣keys|␣cat" in shown
+        assert "The|The" not in shown
+        assert main.here[1].pos == 6  # beyond what the other has
+        assert "value    not in both" in shown
+        assert "query    ␣are  6 of 7" in shown
+        assert "3 of 7 on query" in " ".join(shown.replace("│", " ").split())
+        main.go_to_cell(main.plane, 2, 1)
+        await settled(pilot)
+        assert "not in both" not in "\n".join(text_of(app))

@@ -249,3 +249,21 @@ def test_nothing_of_the_client_imports_torch_or_textual() -> None:
     code = f"import sys, tui.client, tui.link, tui.session; {seen}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=FAKE.parents[2])
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("late", [True, False])
+async def test_an_open_that_was_done_before_its_cancel_was_heard_is_told(late: bool) -> None:
+    link, events = MemoryLink(), []
+    client = EngineClient(lambda: link)
+    await client.attach(lambda header: events.append(header["event"]))
+    link.hold = True
+    opening = asyncio.create_task(client.open(prompt="a", model="modern"))
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    if late:
+        link._cancelled.clear()
+    link.release()
+    assert ("moved" in events) == late
+    await client.close()

@@ -325,3 +325,47 @@ def test_the_terminal_gets_one_osc_52_and_no_foreign_one(tmp_path: Path, monkeyp
         rest = app.output.replace(b"\x1b]52;c;" + sent[0] + b"\x07", b"")
         for bad in HARMFUL:
             assert bad not in rest, bad
+
+
+async def test_the_address_of_heads_together_and_of_a_difference_gives_their_value_again() -> None:
+    async with running() as (app, pilot):
+        main = main_of(app)
+        main.go_to_address(f"{PATTERN}[h=2,q=5,k=3]")
+        main.show_view("max")
+        await settled(pilot)
+        assert await copied(app, pilot, "a") == f"{PATTERN}[b=0,q=5,k=3]@0 --over head=max"
+        main.show_view("heatmap")
+        await pilot.press("d", "d")
+        await settled(pilot)
+        assert await copied(app, pilot, "a") == f"{PATTERN}[b=0,h=2,q=5,k=3]@0 --minus {PATTERN}[b=0,h=3,q=5,k=3]@0"
+
+
+async def test_the_summary_of_a_derived_picture_has_its_own_numbers() -> None:
+    engine = FakeEngine(rotary=True)
+    async with running(engine=engine) as (app, pilot):
+
+        async def summary(site: str, view: str) -> dict[str, str]:
+            await go(app, pilot, site)
+            assert main_of(app).show_view(view)
+            await settled(pilot)
+            return dict(line.split("\t") for line in (await copied(app, pilot, "s")).split("\n"))
+
+        of = await summary("blocks.1.resid_post", "histogram")
+        place = {"batch": 0}
+        values = [
+            single(engine.value("blocks.1.resid_post", {**place, "pos": pos, "d_model": dim}))
+            for pos in range(9)
+            for dim in range(32)
+        ]
+        assert (of["axes"], of["size"], of["values"]) == ("pos × d_model", "9 × 32", "288")
+        assert (single(float(of["min"])), single(float(of["max"]))) == (min(values), max(values))
+        assert float(of["mean"]) == pytest.approx(math.fsum(values) / len(values))
+        assert float(of["median"]) == pytest.approx(sorted(values)[143], rel=1e-6)
+        of = await summary(PATTERN, "heads")
+        assert (of["axes"], of["size"], of["tiles"]) == ("head × query × key", "4 × 9 × 9", "6")
+        assert 0 < float(of["least entropy in bits"]) <= float(of["most entropy in bits"])
+        of = await summary("blocks.0.mlp.post", "neurons")
+        assert (of["axes"], of["size"], of["rows"]) == ("d_mlp", "64", "50")
+        assert of["columns"] == "neuron, post, pre, pre_linear, ‖w_out‖, contribution, promotes"
+        of = await summary("blocks.0.attn.rot_q", "rotation")
+        assert (of["position"], of["pairs"], of["dims turned"], of["of dims"]) == ("8", "4", "8", "8")

@@ -12,8 +12,8 @@ from helpers import go, main_of, picture, running, settled, text_of
 from textual.pilot import Pilot
 
 from tui.app import LayerstepApp
-from tui.screens.ask import AskScreen
 from tui.paths import model_kind
+from tui.screens.ask import AskScreen
 from tui.screens.finder import FinderScreen
 from tui.screens.notice import NoticeScreen
 from tui.widgets.token_strip import TokenStrip

@@ -226,9 +226,9 @@ async def test_a_narrow_list_keeps_the_name_the_bar_and_the_last_number() -> Non
     rows = [["word", 12345, 0.5, 3.25, ["one", "two", "three"]]]
     plane = look_plane("list")
     lines = await drawn(Listing(), plane, told_block(plane, listing(rows, WORDS)), (0, 0), size=(36, 5))
-    assert lines[0].split() == ["#", "token", "cosine", "promotes"]
-    wider = await drawn(Listing(), plane, told_block(plane, listing(rows, WORDS)), (0, 0), size=(44, 5))
-    assert wider[0].split() == ["#", "token", "cosine", "norm", "promotes"]
+    assert lines[0].split() == ["#", "token", "cosine", "norm", "promotes"]
+    wider = await drawn(Listing(), plane, told_block(plane, listing(rows, WORDS)), (0, 0), size=(60, 5))
+    assert wider[0].split() == ["#", "token", "id", "cosine", "norm", "promotes"]
 
 
 NEURON = [("neuron", "int"), ("post", "bar"), ("pre", "number"), ("pre_linear", "number"), ("‖w_out‖", "number"),
@@ -240,16 +240,20 @@ NEURON = [("neuron", "int"), ("post", "bar"), ("pre", "number"), ("pre_linear", 
     [
         (140, "neuron post pre pre_linear ‖w_out‖ contribution promotes"),
         (82, "neuron post pre pre_linear contribution promotes"),
-        (53, "neuron post pre pre_linear promotes"),
+        (53, "neuron post pre pre_l… contribu… promotes"),
+        (36, "neuron contribution promotes"),
+        (30, "neuron contri… promotes"),
     ],
 )
-async def test_a_narrow_list_of_neurons_keeps_gate_and_up(width: int, names: str) -> None:
-    rows = [[347, 25.774, 5.6246, 4.5988, 2.0051, 51.679, ["␣new", "␣dog", "␣bird"]]] * 3
+async def test_a_narrow_list_of_neurons_keeps_what_it_is_sorted_by_and_what_it_promotes(width: int, names: str) -> None:
+    rows = [[347, 25.774 - n, 5.6246, 4.5988, 2.0051, 51.679 - n, ["␣new", "␣dog", "␣bird"]] for n in range(3)]
     plane = look_plane("list")
     lines = await drawn(Listing(), plane, told_block(plane, listing(rows, NEURON)), (0, 0), size=(width, 6))
     assert lines[0].split() == ["#", *names.split()]
-    for number in ("347", "25.774", "5.6246", "4.5988"):
-        assert number in lines[1]
+    shown = lines[1].split()
+    assert "51.679" in shown
+    assert "␣new" in shown
+    assert ("4.5988" in shown) == (width >= 53)
 
 
 async def test_the_marked_row_is_said_in_full_whatever_was_left_out() -> None:

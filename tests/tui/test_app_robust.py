@@ -261,6 +261,21 @@ async def test_a_dead_engine_is_a_dialog_and_r_starts_another() -> None:
         assert "classic" in "\n".join(text_of(app))
 
 
+async def test_a_trace_that_came_in_spite_of_esc_is_not_asked_about_in_place_of_the_one_shown() -> None:
+    link = MemoryLink(FakeEngine())
+    async with running(link=lambda: link) as (app, pilot):
+        main = main_of(app)
+        link.hold = True
+        main.open({"model": "modern", "prompt": "a cat"})
+        await until(pilot, lambda: main.working)
+        await pilot.press("escape")
+        link._cancelled.clear()  # the engine was done before it heard of that
+        link.release()
+        await settled(pilot)
+        assert main.trace is not None
+        assert link.engine.summary["prompt"] == main.trace.prompt != "a cat"
+
+
 async def test_a_fault_of_our_own_is_a_dialog(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running() as (app, pilot):
         main = main_of(app)

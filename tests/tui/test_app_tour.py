@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +225,12 @@ async def test_one_may_wander_and_come_back(tmp_path: Path) -> None:
     async with running((80, 24)) as (app, pilot):
         await begun(app, pilot, tmp_path)
         await press(pilot, "right", "right_square_bracket", "h")
-        assert here(app)[0] == PATTERN.replace("blocks.0", "blocks.1").replace("h=1", "h=2") + "@0"
+        elsewhere = PATTERN.replace("blocks.0", "blocks.1").replace("h=1", "h=2") + "@0"
+        assert here(app)[0] == elsewhere
+        assert "Enter answer · → next" in panel(app)
+        await press(pilot, "enter")
+        assert "of it." in words(app)
+        assert here(app)[0] == elsewhere  # the answer stands beside what one went to see for it
         assert "Enter comes back · → next" in panel(app)
         await press(pilot, "enter")
         assert here(app) == (f"{PATTERN}@0", "arcs")
@@ -297,7 +303,7 @@ async def test_a_token_more_does_not(tmp_path: Path) -> None:
         await press(pilot, "right", "g")
         assert len(main_of(app).here[0].passes) == 2
         assert "2 of 3" in panel(app)
-        await press(pilot, "enter")
+        await press(pilot, "enter", "enter")
         assert here(app)[0] == PATTERN
 
 
@@ -308,7 +314,8 @@ async def test_where_something_else_is_open_it_asks_first(tmp_path: Path) -> Non
         await press(pilot, "escape")
         assert main_of(app).request["prompt"] == "dog bites man"
         await begun(app, pilot, tmp_path)
-        await press(pilot, "w")
+        assert "Enter walks · Esc closes" in "\n".join(text_of(app))
+        await press(pilot, "enter")
         assert main_of(app).request["prompt"] == PROMPT
         assert "1 of 3" in panel(app)
 
@@ -439,23 +446,56 @@ async def test_who_was_here_before_is_not_asked(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------- with the engine
 
 
+SAID = re.compile(r"\{(\w+):([^{}]*)\}|`([^`]+)`|(?<![\w.])(\d+)(?![\w.])")
+"""What the walk speaks of: a value, a word, a number."""
+
+
+def seen(app: LayerstepApp) -> str:
+    """The screen without the tour's panel."""
+    region = main_of(app).query_one(TourPanel).region
+    lines = text_of(app)
+    return "\n".join([*lines[: region.y], *lines[region.bottom :]])
+
+
+def is_seen(value: float, text: str) -> bool:
+    """Whether a number is on the screen, with at least two of its digits."""
+    found = [float(word) for word in re.findall(r"(?<![\w.])-?\d*\.?\d+(?![\w.])", text)]
+    return any(abs(one - value) <= 0.005 * abs(value) for one in found)
+
+
 @pytest.mark.skipif(not SAMPLE.exists(), reason="the sample model is not here")
-async def test_the_guided_walk_goes_through_with_the_engine() -> None:
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+async def test_the_guided_walk_goes_through_and_what_it_says_is_seen(size: tuple[int, int]) -> None:
     tour = first_tour()
-    async with running((80, 24), link=ProcessLink, wait=False) as (app, pilot):
+    async with running(size, link=ProcessLink, wait=False) as (app, pilot):
         await until(pilot, lambda: main_of(app).trace is not None, 60)
         await settled(pilot)
         await go(app, pilot, "logits")
         await press(pilot, "W")
         for number, stop in enumerate(tour.stops, 1):
             assert f"{number} of {len(tour.stops)}" in panel(app)
-            address, view = here(app)
-            assert (address, view) == (f"{stop.address}@0", stop.view)
             if stop.question:
                 await press(pilot, "enter")
+            assert here(app) == (f"{stop.address}@0", stop.view)
             assert "…" not in words(app)
             for place in stop.values:
                 value = (await main_of(app).client.request("window", address=str(place))).values[0]
                 assert quoted(value) in words(app)
+                assert is_seen(value, seen(app)), f"{stop.title}: {place} is not seen"
+            for _, _, word, digits in SAID.findall(f"{stop.narration} {stop.question} {stop.answer}"):
+                assert (word or digits) in seen(app), f"{stop.title}: {word or digits} is not seen"
             await press(pilot, "enter")
         assert panel(app) == ""
+
+
+@pytest.mark.skipif(not SAMPLE.exists(), reason="the sample model is not here")
+async def test_the_guided_walk_follows_the_pass_in_ninety_seconds() -> None:
+    tour = first_tour()
+    text = " ".join(f"{stop.narration} {stop.question} {stop.answer}" for stop in tour.stops)
+    assert len(text.split()) <= 340
+    async with running((80, 24), link=ProcessLink, wait=False) as (app, pilot):
+        await until(pilot, lambda: main_of(app).trace is not None, 60)
+        trace = main_of(app).here[0]
+        steps = [trace.by_site[stop.address.site].index for stop in tour.stops]
+    assert steps == sorted(steps)
+    assert all(word in text for word in ("norm", "residual stream", "temperature", "KV cache"))

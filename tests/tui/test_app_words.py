@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from helpers import go, main_of, running, settled, text_of
 from textual.pilot import Pilot
 
 from engine.sites import LETTERS
-from tui.actions import ACTIONS, CACHE_ACTIONS
+from tui.actions import ACTIONS, CACHE_ACTIONS, Keymap
 from tui.app import LayerstepApp
 from tui.glossary import Glossary, Term, glossary
 from tui.screens.help import HelpScreen
 from tui.settings import Settings
-from tui.state.manual import Entry
+from tui.state.manual import Entry, Manual
 from tui.widgets.manual import ManualLines
 from tui.widgets.why import WhyPane
 
@@ -37,6 +38,32 @@ def test_every_word_of_the_design_is_in_the_glossary(word: str) -> None:
     term = glossary().named(word)
     assert term is not None
     assert glossary().find(word)[0] is term
+
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+TABLE = README[(at := README.index("| picture |")) : README.index("\n\n", at)]
+PICTURES = [name for row in TABLE.splitlines() for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
+SAID = """
+loss, cross-entropy, perplexity, token, embedding, logits, softmax, residual stream, attention pattern, kernel,
+trace, safetensors, GGUF, address, candidates, temperature, top-k, top-p, min-p, penalty, seed, KV cache, drift, pages,
+int8, sliding window, CUDA graph, FLOPs, RoPE, YaRN, pooling, special token, chat template, tokenizer, induction,
+bfloat16, encoder, cosine, quantiles, entropy, histogram, chain
+"""
+
+
+@pytest.mark.parametrize("word", [*PICTURES, *(" ".join(word.split()) for word in SAID.split(","))])
+def test_what_the_readme_speaks_of_is_found(word: str) -> None:
+    assert glossary().named(word) is not None
+    assert word.casefold() in " ".join(README.casefold().split()) or word in ("cross-entropy", "perplexity")
+
+
+def test_where_no_word_has_the_name_keys_come_first() -> None:
+    read = Manual(glossary(), Keymap()).read
+    first, *rest = read("copy")
+    assert first.title.startswith("Keys: ")
+    assert any(entry.head == "C" for entry in first.entries)
+    assert "Glossary" in [section.title for section in rest]
+    assert next(section.title for section in read("softmax")) == "softmax"
 
 
 @pytest.mark.parametrize("term", glossary().terms, ids=lambda term: term.name)
@@ -185,7 +212,7 @@ async def test_typing_searches_at_once() -> None:
         assert terms_of(app, "See also") == list(glossary().by_name["GQA"].see)
         assert "Grouped-query attention: several" in "\n".join(text_of(app))
         await press(pilot, *["backspace"] * 3, *"guided")
-        assert titles(app) == ["Glossary", "Keys: App"]
+        assert titles(app) == ["Keys: App", "Glossary"]
         await press(pilot, *"xyz")
         assert titles(app) == []
         assert "nothing has this word" in "\n".join(text_of(app))

@@ -9,6 +9,7 @@ from tui.client import EngineError, EngineGone, Stale
 from tui.screens.shared import Shared
 from tui.state.beside import Beside, subtracts, usual
 from tui.state.cursor import Cursor
+from tui.state.naming import name_of
 from tui.state.trace import Trace
 from tui.state.views import Plane
 from tui.widgets.job import Job
@@ -50,7 +51,7 @@ class Comparing(Shared):
 
     def _name_of_other(self, trace: Trace) -> str:
         other = self.beside.of if self.beside else None
-        return trace.model if other is not None and other.model != trace.model else trace.prompt
+        return trace.prompt if other is None else name_of(trace, other)
 
     def show_beside(self, plane: Plane) -> None:
         """Draw the second picture, or say why there is none."""
@@ -119,12 +120,12 @@ class Comparing(Shared):
         self.show_all()
 
     def do_beside_choose(self) -> None:
-        from tui.screens.finder import FinderScreen, matching
+        from tui.screens.finder import FinderScreen, starting
 
         choices = _choices(*self.here)
 
         def matches(text: str) -> Sequence[Choice]:
-            return matching(choices, text)
+            return starting(choices, text)
 
         self.app.push_screen(FinderScreen("what is beside", matches, "head 3, layer 2, prompt …"), self._beside_chosen)
 

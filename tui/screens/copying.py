@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from engine.sites import LETTERS, Address
 from engine.views import TOKEN_AXES
 from tui.client import EngineError
 from tui.screens.exporting import Exporting
 from tui.state import sheet
 from tui.state.block import Block
 from tui.state.cursor import Cursor
-from tui.state.looks import Grid
+from tui.state.looks import Grid, Histogram
+from tui.state.naming import name_of
 from tui.state.numbers import count, size
 from tui.state.views import Plane
 
@@ -56,7 +58,7 @@ class Copying(Exporting):
         return [
             *found,
             Choice("s", "summary", "shape, min, max, mean …"),
-            Choice("a", "address", str(cursor.address(plane.trace)), middle=True),
+            Choice("a", "address", _address(plane, cursor), middle=True),
             Choice("l", "label", self._label(plane, cursor)),
         ]
 
@@ -81,7 +83,7 @@ class Copying(Exporting):
         """What is copied, in words, and the text of it."""
         ranked = plane.view.kind == "ranked"
         if key == "a":
-            address = str(cursor.address(plane.trace))
+            address = _address(plane, cursor)
             return address, address
         if key == "l":
             label = self._label(plane, cursor)
@@ -123,19 +125,24 @@ class Copying(Exporting):
     async def _summary(self, plane: Plane) -> list[sheet.Line]:
         """What the whole picture is, a line for each thing."""
         block = self.session.known(plane) or await self._cells(plane, (0, 1), (0, 1))
-        step, stats = plane.step, block.stats
+        step, stats = plane.step, block.told.stats if isinstance(block.told, Histogram) else block.stats
         rows, cols = plane.size
+        extent = {axis: n for axis, n in ((plane.view.rows, rows), (plane.view.cols, cols)) if axis}
+        if not plane.has_cells:  # of what it is made of
+            extent = {axis: step.size(axis) for axis in step.axes if axis in (plane.view.free or step.axes[-1:])}
         lines = [
             ["address", plane.address((0, rows), (0, cols))],
             *([["minus", plane.minus.address((0, rows), (0, cols))]] if plane.minus else []),
             ["model", sheet.label(plane.trace.model)],
             ["step", sheet.label(step.title or step.label)],
             ["picture", plane.view.name],
-            ["axes", " × ".join(axis for axis in (plane.view.rows, plane.view.cols) if axis)],
-            ["size", f"{rows} × {cols}" if plane.view.rows and plane.view.cols else str(rows * cols)],
+            *([["over", f"head={plane.view.over}"]] if plane.view.over else []),
+            ["axes", " × ".join(extent)],
+            ["size", " × ".join(map(str, extent.values())) or str(rows * cols)],
             ["dtype", step.dtype],
         ]
-        if plane.has_cells:
+        lines += sheet.about(block.told) if block.told else []
+        if plane.has_cells or isinstance(block.told, Histogram):
             finite = stats.count - stats.nonfinite - (stats.masked if not plane.zero_is_masked(stats) else 0)
             named = {"min": stats.low, "max": stats.high, "mean": stats.mean, "std": stats.std, "norm": stats.norm}
             lines += [[name, sheet.number(value) if finite > 0 else ""] for name, value in named.items()]
@@ -156,6 +163,25 @@ class Copying(Exporting):
             if axis in TOKEN_AXES:
                 return plane.label(axis, index)
         return plane.trace.label(cursor.batch, cursor.pos)
+
+
+def _address(plane: Plane, cursor: Cursor) -> str:
+    """The place at the cursor; of heads together and of a difference with what ``layerstep show`` needs beside it."""
+    view, (row, col) = plane.view, plane.cell(cursor)
+    if not (view.over or plane.minus):
+        return str(cursor.address(plane.trace))
+    cell = {LETTERS.get(axis, axis): n for axis, n in ((view.rows, row), (view.cols, col)) if axis}
+
+    def place(one: Plane) -> str:
+        return str(Address.parse(one.address((0, 0), (0, 0))).with_index(**cell))
+
+    words = [place(plane), *([f"--over head={view.over}"] if view.over else [])]
+    if plane.minus is not None:
+        same = plane.minus.trace is plane.trace
+        words.append(
+            f"--minus {place(plane.minus)}" if same else f"minus the same in {name_of(plane.minus.trace, plane.trace)}"
+        )
+    return " ".join(words)
 
 
 def _lines(plane: Plane, block: Block, cols: range) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
@@ -13,6 +13,7 @@ from tui.actions import keymap_of
 from tui.client import EngineError, EngineGone, Stale
 from tui.screens.shared import Shared
 from tui.state.answers import Check, Ranking
+from tui.state.block import window
 from tui.state.cursor import Cursor
 from tui.state.looks import Chain, Look
 from tui.state.trace import Trace
@@ -23,6 +24,20 @@ PATIENCE = 0.25
 """Seconds that the numbers of a picture may take before the line of long work appears."""
 REST = 0.06
 """Seconds that the cursor rests on a step before its checks are asked for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """A window on its way."""
+
+    plane: tuple[object, ...]
+    rows: tuple[int, int]
+    cols: tuple[int, int]
+
+    def holds(self, rows: tuple[int, int], cols: tuple[int, int]) -> bool:
+        """Whether the cells of a half-open range are all in it."""
+        spans = ((self.rows, rows), (self.cols, cols))
+        return all(mine[0] <= span[0] and span[1] <= mine[1] for mine, span in spans)
 
 
 class Fetching(Shared):
@@ -36,32 +51,48 @@ class Fetching(Shared):
         return f"{name} beside" if other is not None and other.key == plane.key else name
 
     def fetch(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> None:
-        """Ask for a window; only the newest one of a picture matters."""
-        self._in_background(lambda: self._fetch(plane, rows, cols), self._lane("window", plane))
+        """Ask for a window; only the newest one of a picture matters, unless what is on its way will do.
 
-    async def _fetch(self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int]) -> None:
+        The line of long work takes room from the picture: a window asked anew for that would never be there.
+        """
+        lane = self._lane("window", plane)
+        if plane.view.kind != "thumbs":
+            rows, cols = window(plane.size, rows, cols)
+        known = self._asked.get(lane)
+        if isinstance(known, Asked) and known.plane == plane.key and known.holds(rows, cols):
+            return
+        self._asked[lane] = mine = Asked(plane.key, rows, cols)
+        self._in_background(lambda: self._fetch(plane, mine, lane), lane)
+
+    async def _fetch(self, plane: Plane, asked: Asked, lane: str) -> None:
         began = monotonic()
         shown: Job | None = None
 
         def watch(done: int, total: int, what: str) -> None:
             nonlocal shown
-            if monotonic() - began > PATIENCE and self.query_one(JobLine).job == shown:
+            if monotonic() - began > PATIENCE and self.alive and self.query_one(JobLine).job == shown:
                 shown = Job(f"deriving {plane.view.name}", done, total, what)
                 self._work(shown)
 
+        slow = self.set_timer(1.1 * PATIENCE, lambda: watch(0, 0, ""))  # where the engine does not say how far it is
         try:
-            await self.session.block(plane, rows, cols, watch)
+            await self.session.block(plane, asked.rows, asked.cols, watch)
         except (Stale, EngineGone):
             return
         except EngineError as error:
             self._complain(plane, str(error))
         except asyncio.CancelledError:
-            if shown is not None and self.alive:
+            if (
+                shown is not None and self.alive and self._asked.get(lane) is asked
+            ):  # not by a newer window of it, which is on its way
                 key = keymap_of(self.app).key
                 self._complain(plane, f"cancelled; {key('view.next')} and {key('view.previous')} ask again")
                 self.show_all()
             raise
         finally:
+            slow.stop()
+            if self._asked.get(lane) is asked:
+                del self._asked[lane]
             if shown is not None and self.alive and self.query_one(JobLine).job == shown:
                 self._work(None)
         if any(shown is not None and shown.key == plane.key for shown in (self.plane, self.plane_beside)):

@@ -81,6 +81,17 @@ def matching(choices: Sequence[Choice], text: str) -> list[Choice]:
     return [one for one in choices if all(word in f"{one.text} {one.note}".casefold() for word in words)]
 
 
+def starting(choices: Sequence[Choice], text: str) -> list[Choice]:
+    """The entries in whose names each word that was typed begins a word; a number is all of one. Notes do not count."""
+    typed = text.casefold().split()
+
+    def fits(choice: Choice) -> bool:
+        words = choice.text.casefold().split()
+        return all(word in words if word.isdecimal() else any(w.startswith(word) for w in words) for word in typed)
+
+    return sorted(filter(fits, choices), key=lambda choice: choice.text.casefold() != " ".join(typed))
+
+
 def _step(value: str) -> int:
     """The number of the step that an entry stands for; -1 where it stands for something else."""
     kind, _, number = value.partition(" ")

@@ -7,22 +7,12 @@ from dataclasses import replace
 from tui.actions import keymap_of
 from tui.render.cells import WIDEST
 from tui.screens.shared import Shared
-from tui.state.drawing import MODES
+from tui.state.drawing import MODES, SCALES
 from tui.state.layout import WIDE, panes
 from tui.state.looks import Thumbs
 from tui.state.views import Plane, views_of
 from tui.widgets.heatmap import Heatmap
 from tui.widgets.stage import Stage
-
-SCALES = {
-    "auto": "automatic, robust against single large values",
-    "row": "each row up to its own largest magnitude",
-    "symmetric": "symmetric about zero, up to the largest magnitude",
-    "log": "logarithmic",
-    "clipped": "clipped at twice the root mean square",
-    "fixed": "fixed as it is here, for all pictures",
-}
-"""What the colour scales are, in words."""
 
 
 class Looking(Shared):
@@ -81,7 +71,7 @@ class Looking(Shared):
         modes = [mode for mode in MODES if mode != "fixed" or scale is not None or mode == self.scale_mode]
         mode = modes[(modes.index(self.scale_mode) + by) % len(modes)]
         if mode == "fixed" and scale is not None:
-            self.fixed_limit = scale.limit
+            self.fixed_limit = replace(scale, mode=MODES[0]).limit  # not of the scale that comes before it
         self.scale_mode = mode
         self.say(f"colour scale: {SCALES[mode]}")
         self.show_all()

@@ -7,7 +7,9 @@ from pathlib import Path
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
 from textual.events import Resize
+from textual.reactive import Reactive
 from textual.screen import Screen
+from textual.widget import Widget
 
 from engine.views import View
 from tui.actions import Action, bindings, keymap_of
@@ -68,6 +70,7 @@ class MainScreen(
     CSS_PATH = "main.tcss"
     AUTO_FOCUS = ""
     BINDINGS = bindings()
+    focused: Reactive[Widget | None] = Reactive(None, repaint=False)  # widgets that look focused redraw themselves
 
     def __init__(self, client: EngineClient, request: dict[str, str], address: str = "") -> None:
         super().__init__()
@@ -221,6 +224,11 @@ class MainScreen(
     def few_colours(self) -> bool:
         """Whether the terminal has too few colours to fill cells with."""
         return self.app.console.color_system in (None, "standard", "windows")
+
+    def _update_focus_styles(self, focused: Widget | None = None, blurred: Widget | None = None) -> None:
+        """Styles hang on the pane that has the focus: another picture in the same one restyles nothing else."""
+        if focused is None or blurred is None or focused.parent is not blurred.parent:
+            super()._update_focus_styles(focused, blurred)
 
     # size
 

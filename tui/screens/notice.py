@@ -12,7 +12,10 @@ from tui.text import foreign
 
 
 class NoticeScreen(Dialog[str]):
-    """A notice. ``choices`` are keys, by Textual's names, with their words; the chosen key is the result."""
+    """A notice. ``choices`` are keys, by Textual's names, with their words; the chosen key is the result.
+
+    A key without words does the same as the one before it and is not shown.
+    """
 
     AUTO_FOCUS = ""
     BINDINGS = [Binding("enter,space,q", "leave", show=False)]  # noqa: RUF012
@@ -23,7 +26,7 @@ class NoticeScreen(Dialog[str]):
 
     def compose(self) -> ComposeResult:
         """The box."""
-        hint = " · ".join([f"{printed(key)} {words}" for key, words in self._choices] + ["Esc closes"])
+        hint = " · ".join([f"{printed(key)} {words}" for key, words in self._choices if words] + ["Esc closes"])
         with Box(self._title, hint, id="notice"):
             yield Static(foreign(self._message), classes="words", markup=False)
 

@@ -65,6 +65,8 @@ class Running(Shared):
     def _arrived(self, trace: Trace) -> None:
         cursor = carry(self.trace, self.cursor, trace)
         newcomer = self.trace is None and not self.start_address
+        if self.trace is None and self._refused:
+            self.app.clear_notifications()  # what was refused is done from now on
         self.trace, self.cursor, self.note, self._asked = trace, cursor, "", {}
         self.trouble = self.trouble_beside = ""
         first = not any(view.has_focus for view in self.query(PlaneView))
@@ -121,6 +123,8 @@ class Running(Shared):
             self._asked = {}
             self._failed_first("the engine is not running")
             self.tell_gone(str(header.get("message", "the engine ended")))
+        elif header["event"] == "moved" and self.trace is not None:
+            self.open(self.request)  # what is shown must be what is asked about
         self.show_all()
 
     async def restart(self) -> None:
@@ -141,7 +145,6 @@ class Running(Shared):
 
     def stop_work(self) -> None:
         """Cancel what runs."""
-        for lane in ("open", "open beside", "window", "window beside"):
+        for lane in ("open", "open beside", "window", "window beside", "save"):
             self.workers.cancel_group(self, lane)
-        self.workers.cancel_group(self, "save")
         self.stop_changes()

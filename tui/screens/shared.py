@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         seed: int | None
         faults: list[Exception]
         _asked: dict[str, object]
+        _refused: set[str]
 
         # the screen
         @property

@@ -60,7 +60,7 @@ class Touring(Shared):
             self._open_for(tour)
         else:
             words = f"It opens “{tour.prompt}” in the model {tour.model}; what is open now is left and not saved."
-            self.tell(tour.title, words, (("w", "walks"),), lambda: self._open_for(tour))
+            self.tell(tour.title, words, (("enter", "walks"), ("w", "")), lambda: self._open_for(tour))
 
     def _is_open(self, tour: Tour) -> bool:
         return self.trace is not None and self.request == tour.request
@@ -110,14 +110,14 @@ class Touring(Shared):
         self._stop_at(self.playing.tour, max(0, self.playing.at - 1))
 
     def tour_enter(self) -> None:
-        """What comes next: back to the stop, the answer, on."""
+        """What comes next: the answer, beside whatever one went to see for it; back to the stop; on."""
         assert self.playing is not None
-        if self.playing.away:
-            self._stop_at(self.playing.tour, self.playing.at, self.playing.answered)
-        elif self.playing.asks:
+        if self.playing.asks:
             self.playing = replace(self.playing, answered=True)
             self.show_tour()
             self.call_after_refresh(self._make_room)
+        elif self.playing.away:
+            self._stop_at(self.playing.tour, self.playing.at, self.playing.answered)
         else:
             self.tour_on()
 
@@ -181,10 +181,10 @@ class Touring(Shared):
     def _tour_keys(self, playing: Playing) -> list[tuple[str, str]]:
         key = keymap_of(self.app).key
         on, enter = key("step.next"), key("generate.branch")
-        if playing.away:
-            ways = [(enter, "comes back"), (on, "next")]
-        elif playing.asks:
+        if playing.asks:
             ways = [(enter, "answer"), (on, "next")]
+        elif playing.away:
+            ways = [(enter, "comes back"), (on, "next")]
         else:
             ways = [(f"{on}/{enter}", "ends" if playing.last else "next")]
         back = [(key("step.previous"), "back")] if playing.at else []

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from engine.views import View
 from tui.state.cursor import Cursor
+from tui.state.naming import name_of
 from tui.state.trace import Trace
 
 
@@ -45,8 +46,7 @@ class Beside:
         parts += [f"head {self.head}"] if self.head is not None else []
         parts += [f"pass @{self.at}"] if self.at is not None else []
         if self.of is not None:
-            differs = self.of.model if self.of.model != trace.model else self.of.prompt
-            parts.append(differs if differs != trace.prompt else "the other trace")
+            parts.append(name_of(self.of, trace))
         return " · ".join(parts)
 
     def flipped(self, trace: Trace, cursor: Cursor) -> tuple[Beside, Cursor] | None:

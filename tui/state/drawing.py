@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MODES = ("auto", "row", "symmetric", "log", "clipped", "fixed")
-"""Colour scales. ``auto``: up to the largest magnitude, or four times the root mean square if that is smaller."""
+SCALES = {
+    "auto": "automatic, robust against single large values",
+    "row": "each row up to its own largest magnitude",
+    "symmetric": "symmetric about zero, up to the largest magnitude",
+    "log": "logarithmic",
+    "clipped": "clipped at twice the root mean square",
+    "fixed": "fixed as the automatic one is here, for all pictures",
+}
+"""Colour scales, in words. The automatic one ends as ``Stats.limit`` says."""
+MODES = tuple(SCALES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ MARKS = (
     ("0.5 -.5", "the value in a cell, rounded; where a cell is too narrow for it: a shade, and - below zero"),
     ("░▒▓█  -=≡#", "shades above and below zero, each as strong as its share of the scale"),
     ("▂ ▆", "a pass of the text, as long as its tokens, and one that is looked at"),
+    ("▸ ◂", "in a cell: above the end of the colour scale, or below it; ▸ before a line: the one that is chosen"),
     ("✓ ✗", "a check of the engine that holds, or does not"),
 )
 
@@ -64,8 +65,10 @@ class Manual:
             also = self.glossary.see(exact)
             sections = [Section(exact.name, _terms([exact])), Section("See also", _terms(also))]
             found = [term for term in found if term is not exact and term not in also]
-        title = "Other words" if exact else "Glossary"
-        return _filled([*sections, Section(title, _terms(found)), *self._keys(words), self._marks(words)])
+        keys, marks = self._keys(words), self._marks(words)
+        if exact is None:  # then a key may well be what is meant, and there are fewer of them
+            return _filled([*keys, Section("Glossary", _terms(found)), marks])
+        return _filled([*sections, Section("Other words", _terms(found)), *keys, marks])
 
     def _keys(self, words: Sequence[str]) -> list[Section]:
         actions = (*self.keymap.actions, *self.keymap.cache_actions)

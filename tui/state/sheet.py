@@ -125,6 +125,25 @@ def of_look(told: Look) -> list[Line]:
     return []
 
 
+def about(told: Look) -> list[Line]:
+    """What a picture that the engine derived is of, a line for each thing."""
+    found: list[tuple[str, Cell]] = []
+    match told:
+        case Table():
+            found = [("rows", len(told.rows)), ("columns", ", ".join(column.name for column in told.columns))]
+        case Thumbs():
+            bits = [tile.entropy for tile in told.tiles if tile.entropy is not None]
+            found = [("tiles", len(told.tiles)), ("least entropy in bits", min(bits, default=None))]
+            found.append(("most entropy in bits", max(bits, default=None)))
+        case Rotation():
+            found = [("position", told.position), ("pairs", len(told.pairs)), ("dims turned", told.rotated)]
+            found += [("of dims", told.of), ("theta", told.theta), ("scaling", told.scaling)]
+            found.append(("convention", told.convention))
+        case Histogram():
+            found = [("1 %", told.q01), ("median", told.q50), ("99 %", told.q99), ("bins", len(told.counts))]
+    return [[name, _cell(value)] for name, value in found if value not in (None, "")]
+
+
 def _cell(cell: Cell) -> str:
     if cell is None:
         return ""

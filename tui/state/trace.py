@@ -105,6 +105,12 @@ class Step:
         return self._placed("cross" if self.part == "cross-attention" else "")
 
     @property
+    def place_inside(self) -> str:
+        """``attention · pattern``: without its block"""
+        part = PARTS.get(self.part, self.part)
+        return f"{part} · {self.name}" if part and part != self.name else self.name
+
+    @property
     def whole(self) -> bool:
         """Whether its values are whole numbers: ids, positions."""
         return self.dtype.startswith(("int", "uint"))

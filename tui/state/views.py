@@ -74,12 +74,21 @@ class Plane:
         return str(Address(self.step.site, ordered, self.at))
 
     def label(self, axis: str, index: int) -> str:
-        """What a row or column is called: the token or the site where the axis runs over those, else its number."""
+        """What a row or column is called: the token or the site where the axis runs over those, else its number.
+
+        In a difference both tokens, where the two sides have not the same.
+        """
         if axis == DEPTH:
             return _depth_name(self.depth[index]) if index < len(self.depth) else ""
         if axis not in TOKEN_AXES:
             return str(index)
-        return self.trace.label(self.batch, self.step.first(axis) + index, axis)
+        mine = self.trace.label(self.batch, self.step.first(axis) + index, axis)
+        its = self.minus.label(axis, index) if self.minus and index < self.minus.step.size(axis) else mine
+        return mine if mine == its else f"{mine}|{its}"
+
+    def outside(self, cell: tuple[int, int]) -> bool:
+        """Whether a cell lies beyond what both sides of a difference have."""
+        return self.minus is not None and not (cell[0] < self.size[0] and cell[1] < self.size[1])
 
     def zero_is_masked(self, stats: Stats) -> bool:
         """Whether a cell of exactly 0 is a masked one: so it is among attention weights."""
@@ -124,8 +133,8 @@ class Plane:
             return False
         return bool(view.rows and view.cols) and axes.index(view.rows) > axes.index(view.cols)
 
-    def without(self, other: Plane) -> Plane:
-        """The picture of the difference to another one."""
+    def without(self, other: Plane | None) -> Plane:
+        """The picture of the difference to another one; None: of this one alone."""
         return replace(self, minus=other)
 
 

@@ -18,7 +18,7 @@ from tui.text import cells, fit
 from tui.widgets.cache_section import Line, Section, bytes_right, flow, label, paragraph, widest
 from tui.widgets.cache_sharing import sharing_lines
 
-MARKS = {"held": "■", "added": "█", "dropped": "×", "absent": "┄"}
+MARKS = {"held": "▒", "added": "█", "dropped": "×", "absent": "┄"}
 WORDS = {"held": "held", "added": "added by this pass", "dropped": "dropped by a window", "absent": "not there yet"}
 ROOMY, TIGHT = 108, 56
 """Cells from which the allocated bytes have a column too, and below which only the bytes have one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -19,6 +20,7 @@ from tui.state.block import Block, Stats
 from tui.state.drawing import Drawing
 from tui.state.looks import Grid
 from tui.state.numbers import short
+from tui.state.trace import Trace
 from tui.state.views import Plane
 from tui.text import cells, centred, fit, right
 from tui.widgets.plane import PlaneView
@@ -225,7 +227,8 @@ class Heatmap(PlaneView):
     def _profile_strip(self, plane: Plane, y: int, left: int, count: int) -> Strip:
         """A line of the row at the cursor as bars, where there is room for them below the cells."""
         width, spare = self.room.width, self.room.height - 1 - plane.size[0] * self._height - 1
-        if not 0 < y <= spare or spare < PROFILE[0] or self.block is None or plane.step.whole:
+        few = not 0 < y <= spare or spare < PROFILE[0]
+        if few or self.block is None or plane.step.whole or plane.outside(self.cell):
             return self.blank(width)
         key = ("profile", self.cell, left, width, spare)
         if self._profile_key != key:
@@ -339,8 +342,17 @@ def _gutter(plane: Plane) -> int:
     rows, axis = plane.size[0], plane.view.rows
     if axis not in TOKEN_AXES:
         return max(len(str(rows)), len(axis) + 1) + 1
-    widest = max((cells(plane.label(axis, row)) for row in range(min(rows, 200))), default=1)
+    if plane.minus is None:
+        widest = _widest(plane.trace, plane.batch, axis, plane.step.first(axis), min(rows, 200))
+    else:  # perhaps of two tokens each
+        widest = max((cells(plane.label(axis, row)) for row in range(min(rows, 200))), default=1)
     return max(len(axis) + 2, min(widest, LABEL)) + 1
+
+
+@lru_cache(maxsize=8)
+def _widest(trace: Trace, batch: int, axis: str, first: int, count: int) -> int:
+    """Cells of the longest label of so many tokens: each picture of a trace asks for it anew."""
+    return max((cells(trace.label(batch, first + n, axis)) for n in range(count)), default=1)
 
 
 def _after(text: str) -> str:

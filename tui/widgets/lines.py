@@ -112,6 +112,13 @@ class LineView(ScrollView, inherit_bindings=False):
         super().notify_style_update()
         self._strips.clear()
 
+    def reach(self, size: Size) -> None:
+        """Have so much to scroll over. Where no scrollbar comes or goes the screen is not laid out for it."""
+        if size != self.virtual_size:
+            self.set_reactive(ScrollView.virtual_size, size)
+            self._scroll_update(size)
+            self.refresh()
+
     def _set_dirty(self, *regions: Region) -> None:
         self._painted = (None, [])
         super()._set_dirty(*regions)
@@ -142,4 +149,5 @@ class LineView(ScrollView, inherit_bindings=False):
 
     def blank(self, width: int, style: Style | None = None) -> Strip:
         """An empty line."""
-        return filtered(self, Strip.blank(max(0, width), style or self.inks.text))
+        width, style = max(0, width), style or self.inks.text
+        return self.cached(("blank", width, style), lambda: Strip.blank(width, style), width)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import pairwise
 
 from rich.segment import Segment
 from textual.message import Message
@@ -22,6 +24,11 @@ NUMBER = 7
 ROOMY = {"label": 12, "labels": 26}
 LEAST = {"label": 6, "labels": 8}
 """What a column of words may be cut to before a column of numbers is left out, and what at all."""
+GAPS = (2, 1)
+SHORT = 6
+"""What a column of numbers may be cut to before it is left out."""
+GATED = 2
+"""So many columns of numbers beside the one that counts stay while they can: gate and up."""
 BAR = (6, 30)
 RANK = 5
 
@@ -40,6 +47,7 @@ class Listing(RowsView):
         super().__init__(id=id)
         self.chosen = 0
         self._widths: dict[int, int] = {}
+        self._gap = GAPS[0]
         self._bar = 0
 
     @property
@@ -101,43 +109,47 @@ class Listing(RowsView):
             )
             for n, column in enumerate(table.columns)
         }
-        self._widths = natural
-        room = self.room.width - RANK - 1
-        while (need := sum(self._widths.values()) + 2 * len(self._widths)) > room:
-            if not self._narrower(table, need - room):
+        self._widths, self._gap = dict(natural), GAPS[0]
+        key = sorted_by(table)
+        for n, least in self._ways(table, key):
+            if self._spare >= 0:
                 break
-        spare = room - sum(self._widths.values()) - 2 * len(self._widths)
-        for n in self._widths:  # words get back what a column that was left out took
-            more = min(natural[n] - self._widths[n], max(0, spare))
-            self._widths[n], spare = self._widths[n] + more, spare - more
+            if n < 0:
+                self._gap = least
+            elif not least:
+                self._widths.pop(n, None)
+            elif n in self._widths:
+                self._widths[n] = max(min(least, self._widths[n]), self._widths[n] + self._spare)
+        for n in (key, *self._widths):  # what was cut gets back what is left
+            if n in self._widths:
+                self._widths[n] += min(natural[n] - self._widths[n], max(0, self._spare))
+        spare = self._spare
         drawn = any(column.kind == "bar" and n in self._widths for n, column in enumerate(table.columns))
         self._bar = min(BAR[1], spare - 2) if drawn and spare >= BAR[0] + 2 else 0
 
-    def _narrower(self, table: Table, by: int) -> bool:
-        """Cut words, then leave out numbers: the last but one, a factor of the last, then from the right.
+    @property
+    def _spare(self) -> int:
+        """Cells that the columns leave; below 0: those that they lack."""
+        return self.room.width - RANK - 1 - sum(self._widths.values()) - self._gap * len(self._widths)
 
-        The first column stays. False where nothing is left to be cut.
+    def _ways(self, table: Table, key: int) -> Iterator[tuple[int, int]]:
+        """Columns and what each may be cut to (0: left out), one after the other; −1: what is between columns.
+
+        The first column, and the one that the table is sorted by, stay to the end.
         """
-        numbers = [n for n, column in enumerate(table.columns) if n and column.kind in ("number", "int")]
-        if self._cut(table, ROOMY, by):
-            return True
-        if len(numbers) > 1 and numbers[-2] in self._widths:
-            del self._widths[numbers[-2]]
-            return True
-        if self._cut(table, LEAST, by):
-            return True
-        rest = [n for n in numbers if n in self._widths] or [n for n in self._widths if n]
-        if rest:
-            del self._widths[rest[-1]]
-        return bool(rest)
-
-    def _cut(self, table: Table, least: dict[str, int], by: int) -> bool:
-        for n, width in self._widths.items():
-            least_here = least.get(table.columns[n].kind, width)
-            if width > least_here:
-                self._widths[n] = max(least_here, width - by)
-                return True
-        return False
+        kinds = [column.kind for column in table.columns]
+        words = [n for n, kind in enumerate(kinds) if kind in ROOMY]
+        factors = [n for n, kind in enumerate(kinds) if n and kind == "number" and n != key]
+        yield from ((n, ROOMY[kinds[n]]) for n in words)
+        yield from ((n, 0) for n, kind in enumerate(kinds) if n and kind == "int")
+        yield from ((n, 0) for n in factors[GATED:])
+        yield -1, GAPS[1]
+        yield from ((n, SHORT) for n, kind in enumerate(kinds) if kind in ("number", "bar") and n != key)
+        yield from ((n, LEAST[kinds[n]]) for n in words)
+        yield key, NUMBER
+        yield from ((n, 0) for n in reversed(factors))
+        yield from ((n, 0) for n, kind in enumerate(kinds) if n and kind == "bar" and n != key)
+        yield from ((n, 0) for n in reversed(words) if n)
 
     def strip(self, y: int) -> Strip:
         width, table = self.room.width, self.table
@@ -156,7 +168,7 @@ class Listing(RowsView):
             column = table.columns[n]
             name = foreign(column.name)
             words = column.kind in ("label", "labels")
-            parts.append("  " + (fit(name, width) if words else right(name, width)))
+            parts.append(" " * self._gap + (fit(name, width) if words else right(name, width)))
             if column.kind == "bar" and self._bar:
                 parts.append(" " * (self._bar + 2))
         return [Segment("".join(parts), self.inks.faint)]
@@ -170,13 +182,14 @@ class Listing(RowsView):
         ]
         for n, width in self._widths.items():
             column, value = table.columns[n], table.rows[row][n]
-            words, odd = _words(value), isinstance(value, float) and bool(special(value))
+            words, odd = _words(value, width), isinstance(value, float) and bool(special(value))
             main = column.kind in ("label", "bar")
             style = inks.cursor if here else inks.error if odd else inks.strong if first else inks.text
             if not main:
                 style = quiet
             named = column.kind in ("label", "labels")
-            segments.append(Segment("  " + (fit(words, width) if named else right(words, width)), style))
+            put = fit(words, width) if named else right(words, width)
+            segments.append(Segment(" " * self._gap + put, style))
             if column.kind == "bar" and self._bar:
                 segments += [Segment("  ", inks.text), *self._bars(table, n, value)]
         return segments
@@ -189,12 +202,22 @@ class Listing(RowsView):
         return bar(number, most, self._bar, signed, inks.bar_up, inks.bar_down, inks.bar_track)
 
 
-def _words(value: Cell) -> str:
+def sorted_by(table: Table) -> int:
+    """The column of numbers that falls from row to row, the last one if several do; else the bar's, else the first."""
+    numbers = [n for n, column in enumerate(table.columns) if column.kind in ("number", "bar")]
+    for n in reversed(numbers):
+        known = [value for row in table.rows if isinstance(value := row[n], int | float) and math.isfinite(value)]
+        if known and all(a >= b for a, b in pairwise(known)):
+            return n
+    return next((n for n in numbers if table.columns[n].kind == "bar"), 0)
+
+
+def _words(value: Cell, width: int = NUMBER) -> str:
     """A cell as text; · where there is none."""
     if value is None:
         return "·"
     if isinstance(value, tuple):
         return "  ".join(map(foreign, value)) or "·"
     if isinstance(value, float):
-        return short(value, NUMBER)
+        return short(value, min(width, NUMBER))
     return foreign(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.color import Color
 from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Region
 from textual.style import Style
 
 from tui.text import cells, fit
@@ -38,7 +39,7 @@ class Pane(Vertical, can_focus=False):
         left, short, *rights = self._titles
         room = self.outer_size.width - 6
         if room <= 0 or not left:
-            self.border_title = ""
+            self._retitle(Content(""))
             return
         if short and cells(left) > room:
             left = short
@@ -49,10 +50,15 @@ class Pane(Vertical, can_focus=False):
             right = next((right for right in rights if cells(left) + cells(right) + 3 <= room), "")
         spare = room - cells(left) - cells(right) - 2
         if not right or spare < 1:
-            self.border_title = Content(left)
+            self._retitle(Content(left))
             return
         theme = THEMES.get(self.app.theme, DARK)
         lit = self.has_pseudo_class("focus-within")
         rule = Style(foreground=Color.parse((theme.primary if lit else theme.variables["line"]) or "#888888"))
         line = Content.styled("─" * spare, rule)
-        self.border_title = Content(f"{left} ") + line + Content(f" {fit(right, cells(right))}")
+        self._retitle(Content(f"{left} ") + line + Content(f" {fit(right, cells(right))}"))
+
+    def _retitle(self, title: Content) -> None:
+        """Draw the edge with the title. To set ``border_title`` would draw all of the pane anew."""
+        self._border_title = title
+        self.refresh(Region(-1, -1, self.outer_size.width, 1))

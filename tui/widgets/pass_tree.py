@@ -38,16 +38,13 @@ class PassTree(LineView, can_focus=True):
             return
         self.trace, self.cursor = trace, cursor
         self._rows = rows_of(trace, trace.steps[step].block) if trace and cursor and trace.steps else ()
-        size = Size(self.room.width, len(self._rows))
-        if size != self.virtual_size:
-            self.virtual_size = size
+        self.reach(Size(self.room.width, len(self._rows)))
         self._follow()
         self.refresh()
 
     def on_resize(self) -> None:
         """Keep the cursor in sight."""
-        self._strips.clear()
-        self.virtual_size = Size(self.room.width, len(self._rows))
+        self.reach(Size(self.room.width, len(self._rows)))
         self._follow()
 
     def _follow(self) -> None:

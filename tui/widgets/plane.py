@@ -156,9 +156,7 @@ class PlaneView(LineView, can_focus=True):
             self.refresh()
 
     def _virtual(self, width: int, height: int) -> None:
-        size = Size(max(0, width), max(0, height))
-        if size != self.virtual_size:
-            self.virtual_size = size
+        self.reach(Size(max(0, width), max(0, height)))
 
 
 class RowsView(PlaneView):

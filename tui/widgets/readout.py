@@ -38,6 +38,8 @@ def value_words(plane: Plane, block: Block | None, cell: tuple[int, int]) -> str
     """The value at a cell in words; … while it is not here, '' in a picture whose cells are no values."""
     if plane.view.look and plane.view.kind != "grid":
         return ""
+    if plane.outside(cell):
+        return "not in both"
     return plane.words(block.value(*cell), block.stats) if block else "…"
 
 

@@ -7,12 +7,13 @@ from typing import cast
 
 from textual.app import ComposeResult
 
-from engine.views import HEAD_AXES
+from engine.views import HEAD_AXES, WHOLE_PASS
 from tui.state.answers import Ranking
 from tui.state.block import Block
 from tui.state.cursor import Cursor
 from tui.state.drawing import Drawing
 from tui.state.looks import Chain
+from tui.state.naming import explained, sides, titles
 from tui.state.views import Plane, views_of
 from tui.widgets.chain import ChainLine
 from tui.widgets.histogram import HistogramView
@@ -93,12 +94,10 @@ class Stage(Pane):
             view.mark(value)
         marked = getattr(view, "marked", ("", ""))
         self.query_one(Readout).show(plane, cursor, block, getattr(view, "scale", None), ranking, trouble, marked)
-        self.query_one(Caption).show(*_words(plane, block))
+        self.query_one(Caption).show(*explained(plane, block)[:2])
         self.query_one(ChainLine).show(chain, plane.step.site)
-        step, minus = plane.step, plane.minus
-        named = bool(against) and (minus is None or "head " in _own(plane, minus))  # the head stands at the left then
-        short = _title(plane, against, step.where_short)
-        self.titled(_title(plane, against, step.where), *(() if named else _heads(plane)), short=short)
+        where, short = titles(plane)
+        self.titled(_title(plane, against, where), *_right(plane, against), short=_title(plane, against, short))
         self.query_one(ViewTabs).show(views_of(plane.step), plane.view)
 
     def on_listing_marked(self, event: Listing.Marked) -> None:
@@ -125,30 +124,22 @@ class Stage(Pane):
         return view
 
 
-def _words(plane: Plane, block: Block | None) -> tuple[str, str]:
-    """Title and formula: of what the engine derived, else of the step."""
-    told = block.told if block else None
-    if told is not None and told.title:
-        return told.title, told.formula
-    return plane.step.title or plane.step.label, plane.step.formula
-
-
 def _title(plane: Plane, against: str, where: str) -> str:
     """Where the picture is; of one of two, which; of a difference, what is taken from what."""
     if plane.minus is not None:
-        mine = _own(plane, plane.minus)
-        return f"{where} · {mine} − {against}" if mine else f"{where} − {against}"
-    return f"{against} · {plane.step.where_short}" if against else where
+        return f"{where} · {' − '.join(sides(plane))}"
+    if not against or plane.view.look in WHOLE_PASS:
+        return f"{against} · {where}" if against else where
+    inside = against.startswith("layer ") and not plane.step.block_name  # the layer is said already
+    return f"{against} · {plane.step.place_inside if inside else plane.step.where_short}"
 
 
-def _own(plane: Plane, other: Plane) -> str:
-    """How a picture of one trace differs from the other that is taken from it; '' where they are of two traces."""
-    if plane.trace is not other.trace:
-        return ""
-    parts = [f"layer {plane.step.block}"] if plane.step.block != other.step.block else []
-    parts += [f"{axis} {n}" for axis, n in plane.place if axis in HEAD_AXES and (axis, n) not in other.place]
-    parts += [f"pass @{plane.at}"] if plane.at != other.at else []
-    return " · ".join(parts)
+def _right(plane: Plane, against: str) -> tuple[str, ...]:
+    """What is shown of the heads, unless the left title says it; longest first."""
+    if plane.view.over:
+        return f"over heads: {plane.view.over}", plane.view.over
+    told = "head " in sides(plane)[0] if plane.minus is not None else bool(against)
+    return () if told else _heads(plane)
 
 
 def _heads(plane: Plane) -> tuple[str, ...]:

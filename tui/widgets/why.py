@@ -16,7 +16,8 @@ from engine.views import DEPTH
 from tui.state.answers import Check
 from tui.state.block import Block
 from tui.state.cursor import Cursor
-from tui.state.looks import Chain, Grid, Look
+from tui.state.looks import Chain, Grid
+from tui.state.naming import explained
 from tui.state.numbers import count, exact
 from tui.state.trace import Step, Trace
 from tui.state.views import Plane
@@ -90,7 +91,8 @@ class WhyPane(LineView, can_focus=True):
         width, place = self.room.width, y + self.scroll_offset.y
         if place >= len(self._lines):
             return self.blank(width)
-        return self.cached((place, width), lambda: self._lines[place][0], width)
+        line = self._lines[place][0]
+        return self.cached((width, *line), lambda: line, width)  # by what it says: most lines stay as more is known
 
     def on_click(self, event: Click) -> None:
         """A click on an input goes to the step that wrote it, one on a word asks what it means."""
@@ -114,10 +116,8 @@ class WhyPane(LineView, can_focus=True):
             self._lines = []
         else:
             self._lines = list(self._write(plane, cursor, block, checks, trouble, numbers, chain, width))
-        size = Size(width, len(self._lines))
-        if size != self.virtual_size:
-            self.virtual_size = size
-        self.forget()
+        self.reach(Size(width, len(self._lines)))
+        self.refresh()
 
     def _write(
         self,
@@ -132,10 +132,10 @@ class WhyPane(LineView, can_focus=True):
     ) -> Iterator[Line]:
         inks, step = self.inks, plane.step
         one_size = plane.at is None or len(plane.trace.passes) == 1  # those of the step are of all passes together
-        told: Look | Step = step if block is None or block.told is None else block.told
-        yield from paragraph(told.title or step.label, inks.strong, width)
+        told = explained(plane, block)
+        yield from paragraph(told.title, inks.strong, width)
         yield from paragraph(told.formula, inks.accent, width)
-        yield from paragraph(told.numbers if one_size or told is not step else numbers, inks.muted, width)
+        yield from paragraph(told.numbers if one_size or not told.own else numbers, inks.muted, width)
         if told.story:
             yield EMPTY
             yield from paragraph(told.story, inks.text, width)
@@ -154,7 +154,7 @@ class WhyPane(LineView, can_focus=True):
             yield from (EMPTY, *shared)
         if checks or (checks is None and not trouble):
             yield EMPTY
-            yield from self._checks(checks, _over(plane), width)
+            yield from self._checks(checks, _heading(plane, told.own), width)
         if not step.on_path and not trouble:
             yield EMPTY
             yield from paragraph(f"○ {_unwritten(step)}", inks.muted, width)
@@ -214,13 +214,14 @@ class WhyPane(LineView, can_focus=True):
             if stats.nonfinite:
                 yield [Segment(f" ✗ {count(stats.nonfinite)} values are not finite", inks.error)], -1
 
-    def _checks(self, checks: Sequence[Check] | None, over: str, width: int) -> Iterator[Line]:
-        """Each check once; ``over`` says of how many passes it is the worst."""
+    def _checks(self, checks: Sequence[Check] | None, heading: str, width: int) -> Iterator[Line]:
+        """Each check once; ``heading`` says of what it is."""
         inks = self.inks
         if checks is None:
             yield [Segment(" checking …", inks.faint)], -1
             return
-        yield from paragraph(over, inks.faint, width)
+        if checks:
+            yield from paragraph(heading, inks.faint, width)
         for check in checks:
             mark, tone = ("✓", inks.success) if check.ok else ("✗", inks.error)
             for n, (line, _) in enumerate(paragraph(check.name, inks.text if check.ok else inks.error, width - 2)):
@@ -228,12 +229,14 @@ class WhyPane(LineView, can_focus=True):
             yield from paragraph(check.words, inks.muted, width, indent=3)
 
 
-def _over(plane: Plane) -> str:
-    """Which passes the checks are of; '' where there is one."""
-    passes = len(plane.trace.passes)
+def _heading(plane: Plane, own: bool) -> str:
+    """What the checks are of, where the picture is not the step's tensor or there are several passes."""
+    passes, of = len(plane.trace.passes), "" if own else " of the step itself"
     if passes == 1:
-        return ""
-    return f"checks, worst of {passes} passes" if plane.at is None else f"checks of pass @{plane.at}"
+        return f"checks{of}" if of else ""
+    if plane.at is None:
+        return f"checks{of}, worst of {passes} passes"
+    return f"checks of pass @{plane.at}" if own else f"checks{of} in pass @{plane.at}"
 
 
 def _unwritten(step: Step) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.segment import Segment
 from rich.style import Style
 
+from engine.views import HEAD_AXES
 from tui.render.palette import Inks
 from tui.state.cursor import Cursor
 from tui.state.looks import Chain, Stage
@@ -54,13 +55,17 @@ def stages(chain: Chain, site: str, trace: Trace, inks: Inks, width: int) -> Ite
 
 
 def sharing(plane: Plane, cursor: Cursor, inks: Inks, width: int) -> Iterator[Line]:
-    """``kv 2 ← heads 4 5 [6] 7`` for each key/value head that several query heads read, the cursor's marked."""
+    """``kv 2 ← heads 4 5 [6] 7`` for each key/value head that several query heads read.
+
+    The cursor's is marked, unless the picture is of all heads.
+    """
     per, axes = plane.trace.heads_per_kv, plane.step.axes
     if per == 1 or not {"head", "kv_head"} & set(axes):
         return
     total = max(per, plane.trace.heads(plane.step))
     head = max(0, min(cursor.head, total - 1))
     count, here = total // per, head // per
+    one = any(axis in HEAD_AXES for axis in (*dict(plane.place), plane.view.rows, plane.view.cols))
     first = max(0, min(here - SHARED // 2, count - SHARED))
     name = (
         f"{per} query heads share each key and value head" if count > 1 else "all query heads share one key and value"
@@ -68,14 +73,15 @@ def sharing(plane: Plane, cursor: Cursor, inks: Inks, width: int) -> Iterator[Li
     yield from paragraph(name, inks.faint, width)
     for kv in range(first, min(count, first + SHARED)):
         lead = f"kv {right(str(kv), len(str(count - 1)))} ← "
-        words = [f"[{n}]" if n == head else str(n) for n in range(kv * per, (kv + 1) * per)]
+        marked = one and kv == here
+        words = [f"[{n}]" if one and n == head else str(n) for n in range(kv * per, (kv + 1) * per)]
         indent = 2 + cells(lead)
         for n, line in enumerate(wrap(" ".join(words), max(4, width - indent - 1))):
-            mark = "▸ " if kv == here and n == 0 else "  "
-            style = inks.text if kv == here else inks.muted
+            mark = "▸ " if marked and n == 0 else "  "
+            style = inks.text if marked else inks.muted
             yield (
                 [
-                    Segment(mark + (lead if n == 0 else " " * cells(lead)), inks.accent if kv == here else inks.muted),
+                    Segment(mark + (lead if n == 0 else " " * cells(lead)), inks.accent if marked else inks.muted),
                     *_marked(line, style, inks.strong),
                 ],
                 -1,
