@@ -21,7 +21,7 @@ PICTURES = {
     "app": ("modern", "blocks.1.attn.pattern[h=7,q=10,k=2]@0", (132, 38), ()),
     "values": ("modern", "blocks.2.mlp.post[p=10,d=0]@0", (132, 38), ()),
     "logits": ("classic", "logits[p=10]@0", (132, 38), ()),
-    "arcs": ("modern", "blocks.1.attn.pattern[h=5,q=6]@0", (132, 38), ("3",)),
+    "arcs": ("modern", "blocks.1.attn.pattern[h=5,q=7,k=6]@0", (132, 38), ("3",)),
     "lens": ("modern", "blocks.3.resid_post[p=10]@0", (160, 36), ("3",)),
     "beside": ("modern", "blocks.1.attn.pattern[h=6,q=10,k=2]@0", (160, 36), ("d",)),
     "rotation": ("modern", "blocks.1.attn.rot_q[h=3,p=5]@0", (132, 38), ("4",)),

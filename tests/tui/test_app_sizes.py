@@ -11,16 +11,23 @@ from rich.cells import cell_len
 from screens import SCREENS, Shown
 
 TINY = ((1, 1), (2, 1), (10, 3))
-STORM = ((200, 2), (3, 60), (40, 10), (79, 23), (300, 90), (39, 9), (1, 40))
+STORM = ((200, 2), (3, 60), (79, 23), (39, 9))
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ud800-\udfff]")
 AT_ONCE = 8
+ALIKE = (
+    "pattern-mean", "pattern-max", "masked-heads", "masked-heatmap", "embed-heatmap", "embed-row", "embed-histogram",
+    "rot_q-all-heads", "rot_q-heatmap", "rot_q-row", "logits-heatmap", "logits-row", "rotary_cos-heatmap",
+    "resid_post-heatmap", "scores-scale-log", "scores-scale-row", "attn_out-added",
+)  # fmt: skip
+"""Screens of a widget that another screen in the table has as well."""
 
 
 def groups() -> list[tuple[Shown, ...]]:
     """The screens in groups that one app can show one after the other."""
     found = []
-    for engine in {shown.engine: None for shown in SCREENS}:
-        same = [shown for shown in SCREENS if shown.engine is engine]
+    screens = [shown for shown in SCREENS if shown.name not in ALIKE]
+    for engine in {shown.engine: None for shown in screens}:
+        same = [shown for shown in screens if shown.engine is engine]
         found += [tuple(same[at : at + AT_ONCE]) for at in range(0, len(same), AT_ONCE)]
     return found
 
@@ -31,7 +38,7 @@ def named(group: tuple[Shown, ...]) -> str:
 
 @pytest.mark.parametrize("group", groups(), ids=named)
 async def test_screens_live_through_any_size(group: tuple[Shown, ...]) -> None:
-    async with running(size=(120, 40), engine=group[0].engine()) as (app, pilot):
+    async with running(size=(100, 30), engine=group[0].engine()) as (app, pilot):
         for shown in group:
             await shown.reach(app, pilot)
             screen = app.screen
@@ -43,10 +50,10 @@ async def test_screens_live_through_any_size(group: tuple[Shown, ...]) -> None:
                 assert {cell_len(line) for line in lines} == {width}, shown.name
             for size in STORM:
                 await pilot.resize_terminal(*size)
-            await pilot.resize_terminal(120, 40)
+            await pilot.resize_terminal(100, 30)
             await settled(pilot)
             assert app.screen is screen
-            assert {cell_len(line) for line in text_of(app)} == {120}, shown.name
+            assert {cell_len(line) for line in text_of(app)} == {100}, shown.name
             while app.screen is not main_of(app):
                 await pilot.press("escape")
 
@@ -56,12 +63,12 @@ async def test_hostile_text_is_harmless_on_every_screen(group: tuple[Shown, ...]
     engine = group[0].engine()
     assert isinstance(engine, FakeEngine)
     engine.hostile, engine.vocabulary = True, HOSTILE
-    async with running(size=(200, 70), engine=engine, request={"model": "modern", "prompt": "x"}) as (app, pilot):
+    async with running(size=(160, 40), engine=engine, request={"model": "modern", "prompt": "x"}) as (app, pilot):
         for shown in group:
             await shown.reach(app, pilot)
             lines = text_of(app)
             assert not [line for line in lines if UNPRINTABLE.search(line)], shown.name
-            assert {cell_len(line) for line in lines} == {200}, shown.name
+            assert {cell_len(line) for line in lines} == {160}, shown.name
             assert any("[/" in line for line in lines), shown.name
             while app.screen is not main_of(app):
                 await pilot.press("escape")
