@@ -7,12 +7,11 @@ import json
 import math
 import os
 import re
-import secrets
 import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +36,7 @@ from engine.traceformat import (
     shown,
     shown_name,
 )
+from engine.wholefile import replacing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +59,7 @@ def write(path: Path, header: Mapping[str, Any], tensors: Mapping[str, Tensor | 
     stored, aliases = _shared(path, tensors)
     head, plan = _laid_out(path, header, stored, aliases)
     size = len(head) + max((entry.end for entry in plan.values()), default=0)
-    with _said(path, size), _replacing(target, mode, lambda: _target(path, force)) as fd:
+    with _said(path, size), replacing(target, mode, lambda: _target(path, force)) as fd:
         _make_room(fd, size)
         os.lseek(fd, len(head), os.SEEK_SET)
         sums = "".join(f"{_write_data(fd, _bytes_of(stored[name])):08x}" for name in plan)
@@ -220,28 +220,6 @@ def _writeback() -> Callable[[int, int, int, int], int] | None:
 
     call: Callable[[int, int, int, int], int] | None = getattr(ctypes.CDLL(None), "sync_file_range", None)
     return call
-
-
-@contextmanager
-def _replacing(target: Path, mode: int | None, check: Callable[[], object]) -> Iterator[int]:
-    """A new file that takes the place of ``target`` once it is complete and on the disk; else it is removed."""
-    temporary = target.with_name(f".layerstep-{secrets.token_hex(8)}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    try:
-        fd = os.open(temporary, flags, 0o666)
-        try:
-            if mode is not None and hasattr(os, "fchmod"):
-                os.fchmod(fd, mode)
-            yield fd
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        check()  # again: another process may have written there meanwhile
-        os.replace(temporary, target)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 @contextmanager

@@ -7,9 +7,8 @@ import csv
 import errno
 import io
 import os
-import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -17,6 +16,7 @@ from typing import BinaryIO
 from textual.geometry import Region
 from textual.strip import Strip
 
+from engine.wholefile import replacing
 from tui.render.svg import printable, svg
 from tui.text import foreign
 
@@ -62,21 +62,16 @@ async def new_file(path: Path, force: bool = False) -> AsyncIterator[BinaryIO]:
 
     Raises FileExistsError where there is one already, unless ``force``, and OSError.
     """
-    if not force and os.path.lexists(path):
-        raise FileExistsError(errno.EEXIST, "it exists already", str(path))
-    target = path.resolve() if path.is_symlink() else path
-    temporary = target.with_name(f".layerstep-{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            yield file
-            file.flush()
-            await asyncio.to_thread(os.fsync, file.fileno())
+
+    def check() -> None:
         if not force and os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, "it exists already", str(path))
-        temporary.replace(target)
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+
+    check()
+    with replacing(path.resolve() if path.is_symlink() else path, check=check) as fd:
+        with open(fd, "wb", closefd=False) as file:
+            yield file
+        await asyncio.to_thread(os.fsync, fd)
 
 
 def why_not(error: OSError, path: Path) -> str:

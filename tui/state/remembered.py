@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -17,6 +16,7 @@ from types import MappingProxyType, UnionType
 from typing import Any
 
 from engine.text import display
+from engine.wholefile import replacing
 from tui.state.drawing import MODES
 from tui.state.sampling import Sampling
 
@@ -127,17 +127,8 @@ def remember(path: Path | None, what: Remembered) -> None:
     data |= {"request": portable(what.request), "views": dict(what.views), "sampling": asdict(what.sampling)}
     text = json.dumps({"format": FORMAT, **data}, indent=1, allow_nan=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=".session-")
-    try:
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
+    with replacing(path, mode=0o600) as fd, open(fd, "w", encoding="utf-8", closefd=False) as file:
+        file.write(text)
 
 
 def portable(request: Mapping[str, str]) -> dict[str, str]:
