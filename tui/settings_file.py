@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -15,8 +14,11 @@ from tui import themes
 from tui.actions import ACTIONS, ALWAYS, CACHE_ACTIONS, Keymap
 from tui.keys import KeyTrouble, parse, printed
 from tui.render.cells import WIDEST
-from tui.settings import LARGEST, Settings, SettingsError
+from tui.settings import Settings, SettingsError
 from tui.state.drawing import MODES
+from tui.strict_toml import Unreadable, bounds, decoded, loads
+
+WHAT = "settings file"
 
 THEMES = tuple(name.removeprefix("layerstep-") for name in themes.THEMES)
 CELLS = ("auto", "digits", "shades")
@@ -31,12 +33,7 @@ class Reader:
     def __init__(self, path: Path, data: bytes) -> None:
         self.path = path
         self.text = ""
-        if len(data) > LARGEST:
-            raise self.wrong("is no settings file: over a megabyte")
-        try:
-            self.text = data.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise self.wrong(f"is not UTF-8 (at byte {error.start})") from None
+        self.data = data
 
     def wrong(self, words: str, table: str = "", key: str = "") -> SettingsError:
         """The error about a key, with its line where it can be found."""
@@ -59,20 +56,12 @@ class Reader:
 
     def settings(self) -> Settings:
         try:
-            return self.read(self.toml())
-        except RecursionError:
-            raise self.wrong("is no settings file: its tables are nested too deep") from None
-        except ValueError:  # int() and str() end at some thousands of digits
-            raise self.wrong("is no settings file: a number in it has thousands of digits") from None
-
-    def toml(self) -> dict[str, Any]:
-        try:
-            return tomllib.loads(self.text)
-        except tomllib.TOMLDecodeError as error:
-            said = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
-            where = f":{said[2]}" if said else ""
-            words = said[1] if said else str(error)
-            raise SettingsError(f"{display(str(self.path))}{where}: is no TOML: {display(words)}") from None
+            self.text = decoded(self.data, WHAT)
+            with bounds(WHAT):
+                return self.read(loads(self.text, WHAT))
+        except Unreadable as error:
+            where = f":{error.line}" if error.line else ""
+            raise SettingsError(f"{display(str(self.path))}{where}: {display(str(error))}") from None
 
     def read(self, found: Mapping[str, Any]) -> Settings:
         self.known(found, "", ("theme", "mouse", "restore", "look", "keys"))

@@ -6,7 +6,6 @@ Whatever in the file is not known is an error, so that nothing in it is without 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +15,14 @@ from engine.errors import AddressError, LayerstepError
 from engine.sites import Address
 from engine.text import display
 from tui.actions import DEFAULT, Keymap
+from tui.settings import LARGEST
 from tui.state.numbers import special
 from tui.state.trace import Trace
 from tui.state.views import views_of
+from tui.strict_toml import Unreadable, decoded, loads
 
 ROOTS = (Path(__file__).parent / "sample_tours", Path(__file__).parent.parent / "samples" / "tours")
 """Where the tours that come along lie: inside an installed package, or beside it in a checkout."""
-LARGEST = 1 << 20
-"""Bytes of a tour file at most."""
 TEXTS = {"title": True, "about": False, "model": True, "prompt": True}
 """The keys of a tour beside its stops, and whether they must be there."""
 STOP_TEXTS = {"title": True, "address": True, "view": True, "narration": True, "question": False, "answer": False}
@@ -138,16 +137,10 @@ class _Reader:
 
     def __init__(self, name: str, data: bytes) -> None:
         self.name = name
-        if len(data) > LARGEST:
-            raise self.wrong("is no tour: over a megabyte")
         try:
-            self.found: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise self.wrong(f"is not UTF-8 (at byte {error.start})") from None
-        except tomllib.TOMLDecodeError as error:
-            raise self.wrong(f"is no TOML: {error}") from None
-        except RecursionError:
-            raise self.wrong("is no tour: its tables are nested too deep") from None
+            self.found = loads(decoded(data, "tour"), "tour")
+        except Unreadable as error:
+            raise self.wrong(f"{error}{f' (at line {error.line})' if error.line else ''}") from None
 
     def wrong(self, words: str, where: str = "") -> TourError:
         return TourError(display(f"{self.name}: {f'{where}: ' if where else ''}{words}"))

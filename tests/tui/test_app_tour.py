@@ -73,6 +73,7 @@ def tour_file(folder: Path, text: str) -> Path:
         (f"{HEAD}{STOP}{STOP}title = 'again'", "is no TOML: Cannot overwrite a value"),
         ("title = [", "is no TOML"),
         (HEAD + "x=" + "[" * 3000, "is no"),
+        (HEAD + "x = " + "9" * 6000, "a number in it has thousands of digits"),
         (HEAD + STOP.replace("Here.", "\\u001b]0;x\\u0007{x\\u001b:}"), ""),
         ("[\\u001b]\n" + HEAD, "is no TOML"),
         ('"\\u001b[2J\\u202e" = 3', "'\\x1b[2J\\u202e' is not known"),
