@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tui.client import EngineClient, EngineError, EngineGone, OnProgress, Stale
 from tui.state.answers import Branch, Candidate, Check, Generated, Ranking
-from tui.state.block import Block, Stats, window
+from tui.state.block import Block, Stats
 from tui.state.cache import Answer, Place
 from tui.state.looks import Chain, read
 from tui.state.masks import with_masks
@@ -100,9 +100,7 @@ class Session:
     async def block(
         self, plane: Plane, rows: tuple[int, int], cols: tuple[int, int], on_progress: OnProgress | None = None
     ) -> Block:
-        """A window of a plane that holds ``rows`` × ``cols``, or what the engine derives in its place."""
-        if plane.view.kind != "thumbs":  # of thumbnails the size of one is asked for
-            rows, cols = window(plane.size, rows, cols)
+        """The window ``rows`` × ``cols`` of a plane, or what the engine derives in its place; it is kept."""
         block = await self.cells(plane, rows, cols, on_progress)
         self._keep(block)
         return block

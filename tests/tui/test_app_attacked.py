@@ -101,9 +101,7 @@ async def test_a_window_on_its_way_gives_way_to_another_place_alone_and_says_not
         plane = main.plane
         assert plane is not None
         monkeypatch.setattr("tui.screens.fetching.PATIENCE", 1e-6)
-        monkeypatch.setattr(
-            "tui.screens.fetching.window", lambda size, rows, cols: ((rows[0] - 40, rows[1] + 40), cols)
-        )
+        monkeypatch.setattr(Plane, "window", lambda plane, rows, cols: ((rows[0] - 40, rows[1] + 40), cols))
         monkeypatch.setattr(main.session, "block", never)
         main.fetch(plane, (100, 140), (0, 10))
         await until(pilot, lambda: began == [(60, 180)])

@@ -13,7 +13,6 @@ from tui.actions import keymap_of
 from tui.client import EngineError, EngineGone, Stale
 from tui.screens.shared import Shared
 from tui.state.answers import Check, Ranking
-from tui.state.block import window
 from tui.state.cursor import Cursor
 from tui.state.looks import Chain, Look
 from tui.state.trace import Trace
@@ -56,8 +55,7 @@ class Fetching(Shared):
         The line of long work takes room from the picture: a window asked anew for that would never be there.
         """
         lane = self._lane("window", plane)
-        if plane.view.kind != "thumbs":
-            rows, cols = window(plane.size, rows, cols)
+        rows, cols = plane.window(rows, cols)
         known = self._asked.get(lane)
         if isinstance(known, Asked) and known.plane == plane.key and known.holds(rows, cols):
             return
@@ -82,9 +80,8 @@ class Fetching(Shared):
         except EngineError as error:
             self._complain(plane, str(error))
         except asyncio.CancelledError:
-            if (
-                shown is not None and self.alive and self._asked.get(lane) is asked
-            ):  # not by a newer window of it, which is on its way
+            newest = self._asked.get(lane) is asked  # it did not give way to another one, which is on its way
+            if shown is not None and self.alive and newest:
                 key = keymap_of(self.app).key
                 self._complain(plane, f"cancelled; {key('view.next')} and {key('view.previous')} ask again")
                 self.show_all()
@@ -139,7 +136,7 @@ class Fetching(Shared):
     def _ask_cell(self, lane: str, plane: Plane, row: int, col: int) -> None:
         """Ask for a cell of a picture that is not drawn."""
         if self._first_time(lane, (plane.key, row, col)):
-            rows, cols = (row, row + 1), (col, col + 1)
+            rows, cols = plane.window((row, row + 1), (col, col + 1))
             self._in_background(lambda: self._ask(lambda: self.session.block(plane, rows, cols)), lane)
 
     def next_token(self) -> Ranking | None:

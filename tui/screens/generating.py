@@ -302,7 +302,7 @@ class Generating(Shared):
         if plane.view.kind == "ranked":
             questions.append(self.session.ranking(trace, self.candidates(plane), **self.scoring))
         else:
-            questions.append(self.session.block(plane, *self._about(plane, cursor)))
+            questions.append(self.session.block(plane, *plane.window(*self._about(plane, cursor))))
         if following := self.following(trace, cursor):
             questions.append(self.session.ranking(trace, following, **self.scoring))
         with suppress(TimeoutError):

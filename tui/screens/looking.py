@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engine.views import View
 from tui.actions import keymap_of
 from tui.render.cells import WIDEST
 from tui.screens.shared import Shared
@@ -20,10 +21,15 @@ class Looking(Shared):
 
     # pictures
 
+    @property
+    def views(self) -> tuple[View, ...]:
+        """The pictures of the cursor's step."""
+        trace, cursor = self.here
+        return views_of(trace.step(cursor.step, cursor.at))
+
     def show_view(self, name: str) -> bool:
         """Show a picture of the step by its name; False where it has none of that name."""
-        trace, cursor = self.here
-        views = views_of(trace.step(cursor.step, cursor.at))
+        views = self.views
         if all(view.name != name for view in views):
             return False
         self.view_choice[views[0].kind] = name
@@ -32,8 +38,7 @@ class Looking(Shared):
         return True
 
     def _other_view(self, by: int) -> None:
-        trace, cursor = self.here
-        names = [view.name for view in views_of(trace.step(cursor.step, cursor.at))]
+        names = [view.name for view in self.views]
         assert self.plane is not None
         self.show_view(names[(names.index(self.plane.view.name) + by) % len(names)])
 
@@ -45,8 +50,7 @@ class Looking(Shared):
 
     def do_view(self, number: int) -> None:
         """The picture with this number below the stage."""
-        trace, cursor = self.here
-        names = [view.name for view in views_of(trace.step(cursor.step, cursor.at))]
+        names = [view.name for view in self.views]
         if number > len(names):
             self.say(f"this step has {len(names)} picture{'s' * (len(names) > 1)}: {', '.join(names)}")
         else:
@@ -102,9 +106,9 @@ class Looking(Shared):
 
     def _set_zoom(self, zoom: int) -> None:
         """Another width of the cells, and a word where it stays or cannot be."""
-        picture, (trace, cursor) = self.query_one(Stage).picture, self.here
+        picture = self.query_one(Stage).picture
         if not isinstance(picture, Heatmap):
-            cells = any(view.kind in ("attention", "matrix") for view in views_of(trace.step(cursor.step, cursor.at)))
+            cells = any(view.kind in ("attention", "matrix") for view in self.views)
             key = keymap_of(self.app).key("view.next")
             self.say("no cells to widen" + (f" · {key} shows them" if cells else " or narrow here"))
             return

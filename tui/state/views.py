@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from engine import views
 from engine.sites import LETTERS, Address, Index, Span, block_of, within_block
 from engine.views import DEPTH, TOGETHER, TOKEN_AXES, WHOLE_PASS, View
-from tui.state.block import Stats
+from tui.state.block import Stats, window
 from tui.state.cursor import Cursor
 from tui.state.numbers import exact
 from tui.state.trace import Step, Trace
@@ -72,6 +72,10 @@ class Plane:
         index |= {axis: Span(*span) for axis, span in ((self.view.rows, rows), (self.view.cols, cols)) if axis}
         ordered = tuple((LETTERS.get(axis, axis), index[axis]) for axis in self.step.axes if axis in index)
         return str(Address(self.step.site, ordered, self.at))
+
+    def window(self, rows: tuple[int, int], cols: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """What to ask for when ``rows`` × ``cols`` are looked at; of thumbnails that is the size of one."""
+        return (rows, cols) if self.view.kind == "thumbs" else window(self.size, rows, cols)
 
     def label(self, axis: str, index: int) -> str:
         """What a row or column is called: the token or the site where the axis runs over those, else its number.

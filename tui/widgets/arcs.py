@@ -16,7 +16,6 @@ from tui.render.braille import Canvas
 from tui.render.cells import MASKED, MISSING, Scale
 from tui.render.palette import LEVELS
 from tui.state.block import Block, Stats
-from tui.state.drawing import Drawing
 from tui.state.numbers import cell, special
 from tui.state.views import Plane
 from tui.text import cells, fit, right
@@ -56,7 +55,6 @@ class Arcs(PlaneView):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.drawing = Drawing()
         self._pitch = 1
         self._parts = Layout(4, 0, 4, 0)
         self._scale: Scale | None = None
@@ -68,12 +66,6 @@ class Arcs(PlaneView):
     def scale(self) -> Scale | None:
         """How weights become colours."""
         return self._scale
-
-    def restyle(self, drawing: Drawing) -> None:
-        if drawing != self.drawing:
-            self.drawing = drawing
-            self.measure()
-            self.forget()
 
     @property
     def _shift(self) -> int:

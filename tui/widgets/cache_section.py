@@ -98,12 +98,6 @@ class Section(LineView, can_focus=True):
         """Wrap anew."""
         self.lay_out()
 
-    def notify_style_update(self) -> None:
-        """The theme changed: the lines hold styles."""
-        super().notify_style_update()
-        if self.is_attached:
-            self.lay_out()
-
     def strip(self, y: int) -> Strip:
         width, place = self.room.width, y + self.scroll_offset.y
         if place >= len(self._lines):

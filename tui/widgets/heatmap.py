@@ -51,7 +51,6 @@ class Heatmap(PlaneView):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.drawing = Drawing()
         self._gutter = 1
         self._width = 2
         self._height = 1

@@ -108,9 +108,14 @@ class LineView(ScrollView, inherit_bindings=False):
         self.refresh()
 
     def notify_style_update(self) -> None:
-        """The theme changed."""
+        """The theme changed: lines that were written hold its styles."""
         super().notify_style_update()
         self._strips.clear()
+        if self.is_attached:
+            self.lay_out()
+
+    def lay_out(self) -> None:
+        """Write the lines anew, for widgets that write them before they are drawn."""
 
     def reach(self, size: Size) -> None:
         """Have so much to scroll over. Where no scrollbar comes or goes the screen is not laid out for it."""

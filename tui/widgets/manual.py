@@ -62,7 +62,7 @@ class ManualLines(LineView, can_focus=False):
     def show(self, sections: Sequence[Section]) -> None:
         """Other sections, from their beginning."""
         self._sections, self._at = sections, 0
-        self._lay_out()
+        self.lay_out()
         self.scroll_to(y=0, animate=False, force=True, immediate=True)
 
     def move(self, by: int) -> None:
@@ -104,14 +104,8 @@ class ManualLines(LineView, can_focus=False):
 
     def on_resize(self) -> None:
         """Lines break elsewhere."""
-        self._lay_out()
+        self.lay_out()
         self._follow()
-
-    def notify_style_update(self) -> None:
-        """The theme changed: the lines hold styles."""
-        super().notify_style_update()
-        if self.is_attached:
-            self._lay_out()
 
     def strip(self, y: int) -> Strip:
         width, place = self.room.width, y + self.scroll_offset.y
@@ -131,7 +125,7 @@ class ManualLines(LineView, can_focus=False):
             if (entry := self.entries[at]).term is not None:
                 self.post_message(self.Chosen(entry.term))
 
-    def _lay_out(self) -> None:
+    def lay_out(self) -> None:
         width = self.room.width
         self._lines, self._spans, self._heads = [], [], []
         for section in self._sections if width > 0 else ():

@@ -39,6 +39,7 @@ class PlaneView(LineView, can_focus=True):
         self.block: Block | None = None
         self.cell = (0, 0)
         self.trouble = ""
+        self.drawing = Drawing()
         self._asked: object = None
         self._followed = False
 
@@ -82,7 +83,14 @@ class PlaneView(LineView, can_focus=True):
         return "", ""
 
     def restyle(self, drawing: Drawing) -> None:
-        """Another way to draw cells, for pictures that have some."""
+        """Another way to draw cells."""
+        if drawing != self.drawing:
+            self.drawing = drawing
+            self.measure()
+            self.forget()
+
+    def mark(self, value: float | None) -> None:
+        """Mark a value, where the picture has no cell for it."""
 
     def complain(self, trouble: str) -> None:
         """Say why there is no picture, in its place; '' where there is one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from textual.app import ComposeResult
 
@@ -16,14 +16,15 @@ from tui.state.looks import Chain
 from tui.state.naming import explained, sides, titles
 from tui.state.views import Plane, views_of
 from tui.widgets.chain import ChainLine
-from tui.widgets.histogram import HistogramView
-from tui.widgets.listing import Listing
 from tui.widgets.pane import Pane
 from tui.widgets.plane import PlaneView
 from tui.widgets.ranked import Ranked
 from tui.widgets.readout import Caption, Readout
 from tui.widgets.view_tabs import ViewTabs
 from tui.widgets.welcome import Welcome
+
+if TYPE_CHECKING:
+    from tui.widgets.listing import Listing
 
 WIDGETS = {
     "attention": ("tui.widgets.heatmap", "Heatmap"),
@@ -90,10 +91,8 @@ class Stage(Pane):
         else:
             view.restyle(drawing)
             view.show(plane, plane.cell(cursor), block)
-        if isinstance(view, HistogramView):
-            view.mark(value)
-        marked = getattr(view, "marked", ("", ""))
-        self.query_one(Readout).show(plane, cursor, block, getattr(view, "scale", None), ranking, trouble, marked)
+        view.mark(value)
+        self.query_one(Readout).show(plane, cursor, block, view.scale, ranking, trouble, view.marked)
         self.query_one(Caption).show(*explained(plane, block)[:2])
         self.query_one(ChainLine).show(chain, plane.step.site)
         where, short = titles(plane)
@@ -103,7 +102,7 @@ class Stage(Pane):
     def on_listing_marked(self, event: Listing.Marked) -> None:
         """Another row of a list was marked."""
         event.stop()
-        if isinstance(self.picture, Listing):
+        if self.picture is not None:
             self.query_one(Readout).mark(*self.picture.marked)
 
     def greet(self, *lines: str) -> None:

@@ -13,7 +13,6 @@ from engine.views import TOGETHER
 from tui.render.blocks import halves
 from tui.render.cells import Scale
 from tui.state.block import Stats
-from tui.state.drawing import Drawing
 from tui.state.looks import Thumbs as Told
 from tui.state.looks import Tile
 from tui.state.views import Plane
@@ -48,7 +47,6 @@ class Thumbs(PlaneView):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.drawing = Drawing()
         self._scale: Scale | None = None
         self._sizes = Sizes()
         self._measured: object = None
@@ -69,12 +67,6 @@ class Thumbs(PlaneView):
     def tile_size(self) -> tuple[int, int]:
         """Height and width, in cells of the plane, of the largest picture that there is room for."""
         return self._sizes.dots, self._sizes.width
-
-    def restyle(self, drawing: Drawing) -> None:
-        if drawing != self.drawing:
-            self.drawing = drawing
-            self.measure()
-            self.forget()
 
     @property
     def _grid(self) -> bool:

@@ -69,23 +69,23 @@ class TourPanel(Pane):
         """Draw a stop; ``values`` has those of the quoted numbers that are here."""
         if (playing, values) != (self.playing, self._values):
             self.playing, self._values = playing, dict(values)
-            self._lay_out()
+            self.lay_out()
 
     def on_mount(self) -> None:
         """What it was to show."""
-        self._lay_out()
+        self.lay_out()
 
     def on_resize(self) -> None:
         """Wrap anew."""
         super().on_resize()
-        self._lay_out()
+        self.lay_out()
 
     def on_click(self, event: Click) -> None:
         """A click leads on."""
         event.stop()
         self.post_message(self.Clicked())
 
-    def _lay_out(self) -> None:
+    def lay_out(self) -> None:
         playing = self.playing
         if playing is None or not self.is_mounted:
             return
@@ -123,15 +123,9 @@ class TourLines(LineView, can_focus=False):
     def show(self, playing: Playing, values: Mapping[Address, float | None], width: int) -> None:
         """Other words, or another width; those of another stop from their beginning."""
         before, self._state = self._state[0], (playing, values, width)
-        self._lay_out()
+        self.lay_out()
         if before is None or before.at != playing.at:
             self.scroll_to(y=0, animate=False, force=True, immediate=True)
-
-    def notify_style_update(self) -> None:
-        """The theme changed: the lines hold styles."""
-        super().notify_style_update()
-        if self.is_attached:
-            self._lay_out()
 
     def strip(self, y: int) -> Strip:
         width, place = self.room.width, y + self.scroll_offset.y
@@ -139,7 +133,7 @@ class TourLines(LineView, can_focus=False):
             return self.blank(width)
         return self.cached((place, width), lambda: self._lines[place], width)
 
-    def _lay_out(self) -> None:
+    def lay_out(self) -> None:
         playing, values, width = self._state
         self._lines = list(self._write(playing, values, width - 2)) if playing is not None else []
         self.virtual_size = Size(width, len(self._lines))

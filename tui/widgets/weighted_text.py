@@ -16,7 +16,6 @@ from tui.render.bars import bar
 from tui.render.cells import MASKED, MISSING, UP, Scale
 from tui.render.palette import LEVELS
 from tui.state.block import Stats
-from tui.state.drawing import Drawing
 from tui.state.numbers import cell, special
 from tui.state.views import Plane
 from tui.text import cells, fit, right
@@ -47,7 +46,6 @@ class WeightedText(PlaneView):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.drawing = Drawing()
         self._scale: Scale | None = None
         self._lines: list[list[Slot]] = []
         self._line_of: dict[int, int] = {}
@@ -59,12 +57,6 @@ class WeightedText(PlaneView):
     def scale(self) -> Scale | None:
         """How weights become colours."""
         return self._scale
-
-    def restyle(self, drawing: Drawing) -> None:
-        if drawing != self.drawing:
-            self.drawing = drawing
-            self.measure()
-            self.forget()
 
     @property
     def reader(self) -> int:

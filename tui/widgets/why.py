@@ -81,11 +81,11 @@ class WhyPane(LineView, can_focus=True):
         self._state = state
         if old is None or plane is None or old.step.site != plane.step.site:
             self.scroll_to(y=0, animate=False, force=True, immediate=True)
-        self._lay_out()
+        self.lay_out()
 
     def on_resize(self) -> None:
         """Wrap anew."""
-        self._lay_out()
+        self.lay_out()
 
     def strip(self, y: int) -> Strip:
         width, place = self.room.width, y + self.scroll_offset.y
@@ -103,13 +103,7 @@ class WhyPane(LineView, can_focus=True):
             line = self.strip(event.y)
             self.post_message(self.Asked(line.text, len(line.crop(0, max(0, event.x)).text)))
 
-    def notify_style_update(self) -> None:
-        """The theme changed: the lines hold styles."""
-        super().notify_style_update()
-        if self.is_attached:
-            self._lay_out()
-
-    def _lay_out(self) -> None:
+    def lay_out(self) -> None:
         plane, cursor, block, checks, trouble, numbers, chain = self._state
         width = self.room.width
         if not self.display or width < 4 or plane is None or cursor is None:
