@@ -73,7 +73,8 @@ def command(
         else:
             if Address.parse(address).site in ("logits", "probs"):
                 trace.refuse_without_head()
-            from engine.cli.views import Wish, over_of, shown
+            from engine.cli.views import over_of, shown
+            from engine.pictures import Wish
 
             wish = Wish(trace, address, view, over_of(over), beside, minus)
             with Progress() as progress:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.cli.layout import ROWS, SKIPPED, columns, pick, room, screen, to_right
-from engine.cli.place import Axis, Place
+from engine.place import Axis, Place
 from engine.text import cells, fit
 
 SLICES, RANKED, SHORTEST_LABEL, WIDEST_LABEL = 4, 10, 5, 12

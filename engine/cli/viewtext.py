@@ -8,8 +8,8 @@ from dataclasses import replace
 from textwrap import wrap
 
 from engine.cli.layout import ROWS, SKIPPED, pick, screen, table
-from engine.cli.place import Axis, Place
 from engine.cli.tables import RANKED, Format, head_lines, tensor_lines
+from engine.place import Axis, Place
 from engine.summary import numbers
 from engine.text import ORIGIN_WORDS, cells, display
 

@@ -85,7 +85,7 @@ def test_a_table_lines_up(call: Call, tiny, monkeypatch, width):
 
 
 def test_statistics_are_the_tensors(call: Call, tiny, recorded, monkeypatch):
-    monkeypatch.setattr("engine.cli.place.CELLS_AT_ONCE", 7)
+    monkeypatch.setattr("engine.place.CELLS_AT_ONCE", 7)
     stats = call("show", PROMPT, "--model", tiny, "--at", "blocks.0.attn.masked", "--json").json["stats"]
     x = recorded["blocks.0.attn.masked"].double()
     finite = x[x.isfinite()]

@@ -12,7 +12,7 @@ from tiny_bert import write_bert
 
 from engine import load_model, trace
 from engine.cli.commands import COMMANDS
-from engine.cli.views import views_of
+from engine.pictures import views_of
 from engine.samples import sample_folders
 from engine.sites import within_block
 from engine.views import LOOKS

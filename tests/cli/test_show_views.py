@@ -18,9 +18,10 @@ from tiny_t5 import write_t5
 import engine
 from engine import Trace, extend, load_model, trace
 from engine.analysis import looks
-from engine.cli.views import CHAIN, Wish, shown, views_of
+from engine.cli.views import shown
 from engine.config import LayerKind, Rotary
 from engine.jsontext import for_anyone
+from engine.pictures import CHAIN, Wish, views_of
 from engine.summary import summary
 from engine.text import cells, display
 from engine.views import LOOKS
