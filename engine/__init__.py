@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from engine.decoding import crop as crop
     from engine.decoding import extend as extend
     from engine.errors import LayerstepError as LayerstepError
+    from engine.export.saving import save_as as save_as
     from engine.generating import Generated as Generated
     from engine.generating import generate as generate
     from engine.model import Model as Model
@@ -70,6 +71,7 @@ _HOME = {
     "pages": "analysis.pages",
     "plan_trace": "recording",
     "quantised": "analysis.quantised",
+    "save_as": "export.saving",
     "trace": "recording",
     "tree": "branches",
 }

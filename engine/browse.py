@@ -21,6 +21,10 @@ from engine.checkpoints.lookup import find
 from engine.checks import Check
 from engine.continuing import Branches, sampling_of
 from engine.errors import AddressError, LayerstepError, PromptError
+from engine.export import saving
+from engine.export.formats import format_of
+from engine.export.order import Order
+from engine.export.selection import Selection
 from engine.jsontext import Json
 from engine.model import Model, load_model
 from engine.opening import open_trace
@@ -296,8 +300,42 @@ class Session:
         found = [find(name) for name in sample_folders()]
         return {"rows": [{"name": f.path.name, "path": str(f.path), "text": f.config.summary} for f in found]}
 
+    def export(self, params: Mapping[str, Any], watch: Watch) -> Json:
+        """Write an export (`engine.export`): ``to`` a ``path``, of the picture at an ``address`` or of all of a trace.
+
+        ``minus`` is as in `plane`; ``tour`` is the tour that is played, on the main trace and the other one.
+        """
+        trace, minus = self.trace_of(params), params.get("minus") or {}
+        other = self.trace_of({"trace": minus["trace"]}) if minus.get("trace") else None
+        beside = self.slots["other"].branches
+        order = Order(
+            trace,
+            format_of(Path(params["path"]), params.get("to")).name,
+            at=params.get("address"),
+            view=params.get("view"),
+            over=params.get("over") or {},
+            minus=minus.get("address"),
+            other=other,
+            selection=Selection(**{key: tuple(params[key]) for key in ("keep", "layers", "heads") if params.get(key)}),
+            dtype=params.get("dtype") or "auto",
+            max_size=params.get("max_size"),
+            tour=_tour(params.get("tour")),
+            beside=beside.trace if beside else None,
+            notes=bool(params.get("notes")),
+        )
+        path = Path(params["path"])
+        return {"path": str(path), "size": saving.write(order, path, force=bool(params.get("force")), watch=watch)}
+
     def save(self, path: Path, force: bool) -> Json:
         return {"path": str(path), "size": self.trace.save(path, force=force)}
+
+
+def _tour(name: str | None) -> Any:
+    if not name:
+        return None
+    from engine.tours import read_tour
+
+    return read_tour(name)
 
 
 def _badness(check: Check) -> tuple[bool, float]:

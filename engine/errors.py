@@ -38,6 +38,10 @@ class TraceFileError(LayerstepError, ValueError):
     """A trace file that is damaged, cut, or from a version that layerstep cannot read."""
 
 
+class ExportError(LayerstepError, ValueError):
+    """An export that cannot be made: too large, of what is not there, or of a place that has no such picture."""
+
+
 class MemoryLimitError(LayerstepError):
     """A run refused beforehand because it would need more memory than is allowed."""
 

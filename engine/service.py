@@ -142,6 +142,8 @@ class Service:
                 return session.models(), b""
             case "save":
                 return session.save(Path(params["path"]), bool(params.get("force", False))), b""
+            case "export":
+                return session.export(params, watch), b""
             case "generate":
                 return session.generate(params, watch), b""
             case "branch":

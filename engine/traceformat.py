@@ -13,11 +13,8 @@ as well.
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from engine.errors import TraceFileError
@@ -88,36 +85,10 @@ class Stored(NamedTuple):
     end: int
 
 
-def check_path(path: Path) -> None:
-    """Refuse a path with characters that no file name can have."""
-    try:
-        is_path = b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:
-        is_path = False
-    if not is_path:
-        raise TraceFileError(f"{shown(path)} holds characters that no file name can have; choose another name")
-
-
-def check_ordinary(path: Path, mode: int, advice: str) -> None:
-    """Refuse a folder, a pipe and a device."""
-    if not stat.S_ISREG(mode):
-        what = "a folder" if stat.S_ISDIR(mode) else "no ordinary file"
-        raise TraceFileError(f"{shown(path)} is {what}; {advice}")
-
-
-def shown(path: Path) -> str:
-    return display(str(path))
-
-
 def shown_name(name: object) -> str:
     """A tensor's name, or what a file has in the place of one."""
     text = display(str(name))
     return text if len(text) <= 80 else text[:79] + "…"
-
-
-def short(what: object) -> str:
-    """The beginning of an error's text."""
-    return display(str(what))[:120]
 
 
 _KINDS: Final = {

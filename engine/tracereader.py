@@ -28,13 +28,10 @@ from engine.traceformat import (
     OPENING,
     VERSION,
     Stored,
-    check_ordinary,
-    check_path,
     expect,
-    short,
-    shown,
     shown_name,
 )
+from engine.wholefile import check_ordinary, check_path, short, shown
 
 if TYPE_CHECKING:
     import torch
@@ -50,9 +47,10 @@ def read(path: Path) -> tuple[dict[str, Any], Tensors]:
 
     Raises TraceFileError where the file is missing, damaged or something else.
     """
-    check_path(path)
+    check_path(path, TraceFileError)
     try:
-        check_ordinary(path, path.stat().st_mode, "name a trace file")  # to open a pipe would wait for its other end
+        # to open a pipe would wait for its other end
+        check_ordinary(path, path.stat().st_mode, "name a trace file", TraceFileError)
         with path.open("rb") as file:
             return _read(path, file)
     except OSError as error:

@@ -7,15 +7,14 @@ import json
 import math
 import os
 import re
-import stat
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from engine import wholefile
 from engine.checksum import checksum
 from engine.dtypes import dtype_name
 from engine.errors import TraceFileError
@@ -30,13 +29,9 @@ from engine.traceformat import (
     VERSION,
     Rows,
     Stored,
-    check_ordinary,
-    check_path,
-    short,
-    shown,
     shown_name,
 )
-from engine.wholefile import replacing
+from engine.wholefile import replacing, said, short, shown, target
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,12 +49,15 @@ def write(path: Path, header: Mapping[str, Any], tensors: Mapping[str, Tensor | 
     stored once, and so are `Rows` of the same views. An existing file is replaced only with ``force``. Raises
     TraceFileError.
     """
-    with _said(path):
-        target, mode = _target(path, force)
+    with said(path, TraceFileError):
+        place, mode = target(path, TraceFileError, force=force)
     stored, aliases = _shared(path, tensors)
     head, plan = _laid_out(path, header, stored, aliases)
     size = len(head) + max((entry.end for entry in plan.values()), default=0)
-    with _said(path, size), replacing(target, mode, lambda: _target(path, force)) as fd:
+    with (
+        said(path, TraceFileError, size),
+        replacing(place, mode, lambda: target(path, TraceFileError, force=force)) as fd,
+    ):
         _make_room(fd, size)
         os.lseek(fd, len(head), os.SEEK_SET)
         sums = "".join(f"{_write_data(fd, _bytes_of(stored[name])):08x}" for name in plan)
@@ -72,29 +70,10 @@ def write(path: Path, header: Mapping[str, Any], tensors: Mapping[str, Tensor | 
 
 def check_target(path: Path, *, force: bool = False) -> None:
     """Refuse a place that `write` could not write to, before there is anything to write. Raises TraceFileError."""
-    with _said(path):
-        folder = _target(path, force)[0].parent
-        if not stat.S_ISDIR(folder.stat().st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    wholefile.check_target(path, TraceFileError, force=force)
 
 
 # --- before anything is written ---------------------------------------------------------------------------
-
-
-def _target(path: Path, force: bool) -> tuple[Path, int | None]:
-    """The file that ``path`` leads to, links followed, and its permissions where it is there to be replaced."""
-    check_path(path)
-    target = Path(os.path.realpath(path))
-    try:
-        mode = target.lstat().st_mode
-    except FileNotFoundError:
-        return target, None
-    check_ordinary(path, mode, "choose another name")
-    if not force:
-        raise TraceFileError(f"{shown(path)} exists already; choose another name, or replace it with force (--force)")
-    return target, stat.S_IMODE(mode)
 
 
 def _shared(path: Path, tensors: Mapping[str, Tensor | Rows]) -> tuple[dict[str, Tensor | Rows], dict[str, str]]:
@@ -220,21 +199,3 @@ def _writeback() -> Callable[[int, int, int, int], int] | None:
 
     call: Callable[[int, int, int, int], int] | None = getattr(ctypes.CDLL(None), "sync_file_range", None)
     return call
-
-
-@contextmanager
-def _said(path: Path, size: int = 0) -> Iterator[None]:
-    """Say an error of the operating system in one line that names what to do."""
-    try:
-        yield
-    except OSError as error:
-        folder = shown(path.parent)
-        if error.errno == errno.ENOENT:
-            why = f"there is no folder {folder}; create it or choose another"
-        elif error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            why = f"the disk is full ({size:,} bytes are needed); make room, or choose another folder"
-        elif error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-            why = f"no permission to write in the folder {folder}; choose another"
-        else:
-            why = f"{short(error.strerror or error)}; choose another place"
-        raise TraceFileError(f"{shown(path)} cannot be written: {why}") from None

@@ -14,6 +14,7 @@ COMMANDS = {
     "trace": "Record a prompt and save the trace.",
     "generate": "Print how a text goes on, token by token.",
     "show": "Print a tensor, a row, a cell, or an overview.",
+    "export": "Write a page, a figure, data, a handout or a notebook.",
     "plan": "Print bytes and FLOPs of a run, before running it.",
     "cache": "Print what the KV cache holds, and what it costs.",
     "models": "List the sample models, or inspect a model folder.",
