@@ -58,10 +58,11 @@ class Comparison:
     @property
     def text(self) -> str:
         """The comparison in one line."""
-        if not any(self.beyond.values()):
-            return f"the same for {self.parts_at} positions, and no position beyond is in both"
-        site = max(self.beyond, key=self.beyond.__getitem__)
         near = max(self.shared.values(), default=0.0)
+        if not any(self.beyond.values()):
+            up_to = f", up to {near:.2g} at any site" if near else ""
+            return f"the same for {self.parts_at} positions{up_to}, and no position beyond is in both"
+        site = max(self.beyond, key=self.beyond.__getitem__)
         return (
             f"the same for {self.parts_at} positions, up to {near:.2g} at any site; beyond they differ most in {site}, "
             f"by {self.beyond[site]:.3g}"
@@ -80,7 +81,7 @@ def compare(a: Trace, b: Trace) -> Comparison:
     shared, beyond = {}, {}
     for name in a.program.path():
         axes = a.program.site(name).axes
-        if "pos" in axes and name not in a.program.once:
+        if "pos" in axes and name not in a.program.once and b.program.step(name):
             x, y = (t[name].narrow(axes.index("pos"), 0, both) for t in (a, b))
             if x.is_floating_point():
                 gap = (at_least_float32(x) - at_least_float32(y)).abs().transpose(0, axes.index("pos")).flatten(1)

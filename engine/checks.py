@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engine.ops.attention import Attention, Mask, SinkSoftmax, Softmax, per_query_head
 from engine.ops.base import Op, at_least_float32
+from engine.ops.edited import Edited
 from engine.ops.projection import HeadResult, ProjectFromHeads
 from engine.ops.residual import Add
 from engine.program import Program, Step
@@ -66,7 +67,9 @@ def check_step(trace: Readable, step: Step, at: int) -> Iterator[Check]:
         total = trace.site(name, at)
         gap = _gap(sum(terms[1:], terms[0]), total)
         yield Check(f"{' + '.join(step.reads)} = {name}", name, at, gap, (len(terms) - 1) * _eps(total) * _size(total))
-        if name.endswith("resid_post") and step.reads[0].endswith(("resid_mid", "resid_mid_cross")):
+        stem, middles = name.removesuffix("resid_post"), ("resid_mid", "resid_mid_cross")
+        whole = not any(isinstance(_op(trace, stem + middle), Edited) for middle in middles)
+        if name.endswith("resid_post") and step.reads[0].endswith(middles) and whole:
             yield _stream(trace, name, at)
     elif isinstance(step.op, HeadResult):
         yield _shares(trace, step, at)
@@ -74,6 +77,11 @@ def check_step(trace: Readable, step: Step, at: int) -> Iterator[Check]:
         bad = int((~torch.isfinite(trace.site(name, at))).sum())
         if bad:
             yield Check(f"all of {name} is finite", name, at, float(bad), 0.0)
+
+
+def _op(trace: Readable, name: str) -> Op | None:
+    step = trace.program.step(name)
+    return None if step is None else step.op
 
 
 def _beside(trace: Readable, step: Step, *kind: type[Op]) -> Step:
@@ -155,7 +163,7 @@ def _shares(trace: Readable, step: Step, at: int) -> Check:
 
 def _row_blocks(trace: Readable, step: Step, at: int) -> Iterator[tuple[int, int]]:
     """Ranges of query rows, each of at most CELLS_AT_ONCE cells over all heads and keys."""
-    batch, rows, heads, _ = trace.site(_beside(trace, step, Attention).reads[0], at).shape
+    batch, rows, heads, _ = trace.shape(_beside(trace, step, Attention).reads[0], at)
     keys = trace.shape(_beside(trace, step, Mask).site.name, at)[-1]
     at_once = max(1, CELLS_AT_ONCE // max(1, batch * heads * keys))
     for start in range(0, rows, at_once):
@@ -181,3 +189,18 @@ def _eps(x: Tensor) -> float:
 
 def _size(x: Tensor) -> float:
     return max(1.0, float(x.abs().max())) if x.numel() else 1.0
+
+
+def worst(checks: Iterable[Check]) -> list[Check]:
+    """Of each invariant of a site the one that holds worst, in the order in which they came."""
+    found: dict[tuple[str, str], Check] = {}
+    for check in checks:
+        known = found.setdefault((check.site, check.name), check)
+        if _badness(check) > _badness(known):
+            found[check.site, check.name] = check
+    return list(found.values())
+
+
+def _badness(check: Check) -> tuple[bool, float]:
+    """How near an invariant is to not holding."""
+    return not check.ok, check.figure / check.tolerance if check.tolerance else check.figure

@@ -22,6 +22,7 @@ from engine.decoding import KEYS, Decoder
 from engine.errors import CompileError, KernelError, PromptError, is_out_of_memory
 from engine.model import Model
 from engine.ops.base import PassInfo
+from engine.ops.edited import Edited
 from engine.ops.mask import PADDING
 from engine.ops.rotary import regime
 from engine.plan import Keep
@@ -84,6 +85,7 @@ class CompiledDecoder(Decoder):
         super().__init__(model, before, keep=keep, room=room)
         self._compile = compile
         self._step: _Step | None = None
+        self._by_position = any(isinstance(s.op, Edited) and s.op.by_position for s in self.model.program.steps)
 
     def _run(
         self, given: dict[str, Tensor], appending: Appending, info: PassInfo, watch: Watch | None
@@ -95,6 +97,9 @@ class CompiledDecoder(Decoder):
             if rotary.scaling == "dynamic" and max(info.extents) > (last := rotary.original_n_ctx or 0):
                 self._say(f"beyond {last} positions passes run uncompiled, since the rotary angles change with each")
                 return super()._run(given, appending, info, watch)
+        if self._by_position:
+            self._say("passes run uncompiled, since an edit is at positions, which a compiled pass does not know")
+            return super()._run(given, appending, info, watch)
         step = self._step
         if step is None or step.stop != info.start or step.stop == step.capacity or step.regimes != regimes:
             if watch is not None:
@@ -147,7 +152,15 @@ class _Step:
         }
         self._inputs = (self._slot, *inputs.values())
         sites = tuple(dict.fromkeys((*kept, *(["logits"] if program.step("logits") else []))))
-        key = (compile, sites, info.dtype, info.kernel, regimes, *((x.shape, x.stride()) for x in self._inputs))
+        key = (
+            program,
+            compile,
+            sites,
+            info.dtype,
+            info.kernel,
+            regimes,
+            *((x.shape, x.stride()) for x in self._inputs),
+        )
         with computing(program):
             traced = model.compiled.pop(key, None)
             if traced is None:

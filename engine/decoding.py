@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.cache import BLOCK, Appending, Held, KVCache
 from engine.config import Rotary
+from engine.editing import as_edited
 from engine.errors import PromptError
 from engine.model import Model
 from engine.ops.base import PassInfo
@@ -39,6 +40,7 @@ class Decoder:
 
     def __init__(self, model: Model, before: Trace, *, keep: Keep = "all", room: int | None = None) -> None:
         check_goes_on(model, before)
+        model = as_edited(model, before)
         program, last = model.program, before.passes[-1]
         self.model = model
         self.origin: Origin = "text"
@@ -233,6 +235,7 @@ def crop(model: Model, trace: Trace, n: int, *, watch: Watch | None = None) -> T
     every bit is what a fresh run gives. Raises PromptError where there are not so many.
     """
     check_goes_on(model, trace)
+    model = as_edited(model, trace)
     if isinstance(n, bool) or not isinstance(n, Integral) or not 1 <= n <= trace.length:
         raise PromptError(f"the trace has {trace.length} tokens; keep 1…{trace.length} of them, and not {n!r}")
     if n == trace.length:

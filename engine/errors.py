@@ -34,12 +34,24 @@ class AddressError(LayerstepError, ValueError):
     """An address that cannot be read, or that names nothing in this trace."""
 
 
+class EditError(LayerstepError, ValueError):
+    """A what-if that cannot be read, or that would change nothing of what a model computes."""
+
+
+class ArraysError(LayerstepError, ValueError):
+    """Foreign arrays that cannot be read, or that are no recording of this model."""
+
+
 class TraceFileError(LayerstepError, ValueError):
     """A trace file that is damaged, cut, or from a version that layerstep cannot read."""
 
 
 class ExportError(LayerstepError, ValueError):
     """An export that cannot be made: too large, of what is not there, or of a place that has no such picture."""
+
+
+class TourError(LayerstepError, ValueError):
+    """A tour that cannot be walked: the file, the line, the stop and the key, and what is known."""
 
 
 class MemoryLimitError(LayerstepError):

@@ -15,6 +15,8 @@ from torch import Tensor
 from engine.cache import Held
 from engine.compiled import Compile, check, decoder
 from engine.decoding import Decoder, check_goes_on
+from engine.editing import as_edited
+from engine.edits import Edit
 from engine.errors import PromptError, SamplingError
 from engine.model import Model
 from engine.plan import Keep, bytes_of_more, check_limit, refuse_if_too_much
@@ -78,6 +80,7 @@ def generate(
     chat: bool = False,
     target: Prompt | None = None,
     compile: Compile = "no",
+    edits: Sequence[Edit | str] = (),
     watch: Watch | None = None,
 ) -> Iterator[Generated]:
     """Go on with a prompt, or from a trace, for at most ``max_new_tokens``.
@@ -106,6 +109,8 @@ def generate(
     if isinstance(prompt, Trace):
         if target is not None or chat or literal:
             raise PromptError("a trace is tokens already; chat, literal and target are for a prompt")
+        if edits:
+            raise PromptError("a trace goes on with its own edits; give it others with trace.edit(…)")
         if kernel != "auto":
             raise PromptError("passes after a trace run with its own kernel; leave kernel out")
         check_goes_on(model, prompt)
@@ -113,8 +118,9 @@ def generate(
     else:
         before = trace(
             model, prompt, keep=keep, kernel=kernel, max_memory=max_memory, literal=literal, chat=chat, target=target,
-            goes_on=True, watch=watch,
+            goes_on=True, edits=edits, watch=watch,
         )  # fmt: skip
+    model = as_edited(model, before)
     room = max_new_tokens if max_new_tokens <= MOST_ROOM else None
     if room is not None:
         _refuse_if_too_much(model, before, room, keep, max_memory)

@@ -14,6 +14,7 @@ from torch import Tensor
 from engine import tracefile
 from engine.architecture import build_program
 from engine.config import ModelConfig
+from engine.editing import edited
 from engine.errors import TraceFileError
 from engine.model import DTYPES, Model, load_model
 from engine.ops.base import PassInfo
@@ -48,7 +49,7 @@ def open_trace(path: str | Path, model: str | Path | Model | None = None, *, all
         notices = tuple(display(expect(n, str, f"{where}: a notice")) for n in header["notices"])
         prompt = expect(header["prompt"], str, f"{where}: prompt")
         recorded_with = expect(header["weights"], str, f"{where}: weights")
-        program = build_program(config)
+        program = edited(build_program(config), config, dtype, _edits(where, header))
         spans = [_span(where, at, entry) for at, entry in enumerate(entries)]
         held = Stretches(where, tensors, config, program, dtype, spans, len(sources[0]) if sources else 0)
         if not _fits_together(config, spans, held, tokens, sources):
@@ -72,7 +73,7 @@ def open_trace(path: str | Path, model: str | Path | Model | None = None, *, all
             raise TraceFileError(f"{where}: it was recorded with another architecture than {opened.name}'s")
         if (opened.dtype, opened.device.type) != (dtype, "cpu"):
             raise TraceFileError(f"{where}: open it with a model of {header['dtype']} on the cpu")
-        if fingerprint(opened.weights) != recorded_with:
+        if recorded_with and fingerprint(opened.weights) != recorded_with:  # what was imported may not know them
             raise TraceFileError(f"{where}: it was recorded with other weights than {opened.name}'s")
         weights = opened.weights
         if opened.tokenizer is not None:
@@ -90,6 +91,11 @@ def open_trace(path: str | Path, model: str | Path | Model | None = None, *, all
         source_tokens=sources,
         fingerprint=recorded_with,
     )
+
+
+def _edits(where: str, header: Mapping[str, Any]) -> list[str]:
+    """The what-ifs that a trace was recorded with, as text."""
+    return [expect(edit, str, f"{where}: an edit") for edit in expect(header.get("edits", []), list, f"{where}: edits")]
 
 
 def _span(where: str, at: int, entry: Mapping[str, Any]) -> tuple[int, int]:

@@ -119,14 +119,18 @@ class Place:
 
     def to_json(self) -> dict[str, Any]:
         """The place with all its values, nested as its axes are."""
+        wide = self.tensor.float() if self.tensor.dtype in (torch.bfloat16, torch.float16) else self.tensor
+        return self.about() | {"values": wide.tolist()}
+
+    def about(self) -> dict[str, Any]:
+        """All of it but its values."""
         axes = []
         for axis in self.axes:
             entry: dict[str, Any] = {"name": axis.name, "start": axis.start, "size": axis.size}
             if self.labelled(axis):
                 entry["labels"] = [self.label(axis, i) for i in range(axis.size)]
             axes.append(entry)
-        wide = self.tensor.float() if self.tensor.dtype in (torch.bfloat16, torch.float16) else self.tensor
-        data: dict[str, Any] = {
+        return {
             "address": str(self.address),
             "title": self.title,
             "site": self.address.site,
@@ -135,6 +139,22 @@ class Place:
             "fixed": dict(self.fixed),
             "axes": axes,
             "stats": self.stats(),
-            "values": wide.tolist(),
         }
-        return data
+
+
+def figures(stats: Mapping[str, Any]) -> str:
+    """A place's statistics in a line: how its numbers are spread, and how many are masked or not finite."""
+    parts = [f"{key} {stats[key]:.4g}" for key in ("min", "max", "mean", "std", "norm") if key in stats]
+    bad = {key: stats[key] for key in ("nan", "+inf", "-inf") if stats[key]}
+    if stats["masked"]:
+        parts.append(f"{stats['masked']} of {stats['size']} masked")
+    if bad:
+        kinds = ", ".join(f"{count} {key}" for key, count in bad.items())
+        parts.append(f"NOT FINITE {sum(bad.values())} of {stats['size']} ({kinds})")
+    return " · ".join(parts)
+
+
+def exact(number: Tensor) -> str:
+    """One number with as many digits as it has; a 16-bit one as the float32 that equals it."""
+    wide = number.float() if number.dtype in (torch.bfloat16, torch.float16) else number
+    return str(wide.detach().cpu().numpy()[()])

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 
+from engine.edits import UNEDITED
 from engine.errors import AddressError
 from engine.ops.base import Op, Shape
 from engine.sites import Site, matches, normalise
@@ -109,6 +110,10 @@ class Program:
     def step(self, name: str) -> Step | None:
         """The step that writes a site; None for an input."""
         return self._by_site.get(name)
+
+    def computing(self, name: str) -> Step | None:
+        """The step that computes what a site holds: of an edited one that before the edit; None for an input."""
+        return self._by_site.get(f"{name}{UNEDITED}") or self.step(name)
 
     def with_ops(self, ops: Mapping[str, Op]) -> Program:
         """The same program with other ops at some sites, which read and write the same."""

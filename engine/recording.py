@@ -11,6 +11,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from engine.cache import Held, KVCache
+from engine.editing import edited_model, edits_in, refuse_nowhere
+from engine.edits import Edit, said
 from engine.errors import PromptError
 from engine.model import Model
 from engine.ops.base import PassInfo
@@ -50,6 +52,7 @@ def trace(
     padding: Side = "left",
     target: Prompt | None = None,
     goes_on: bool = False,
+    edits: Sequence[Edit | str] = (),
     watch: Watch | None = None,
 ) -> Trace:
     """Run a prompt and record it.
@@ -62,10 +65,11 @@ def trace(
     token (one for each prompt of a list). ``literal`` reads special-token text in the prompt as ordinary text.
     ``chat`` puts a text through the model's chat template as one message of the user; messages, as
     ``{"role": "user", "content": "Hello"}``, go through it anyway. ``goes_on``: beside what is kept the trace holds the
-    cache and the logits, which a next pass needs and would else have to run the prompt again for. Raises PromptError,
-    MemoryLimitError, KernelError, TokenizerError where there is no template, and Cancelled where ``watch`` does.
+    cache and the logits, which a next pass needs and would else have to run the prompt again for. ``edits`` are
+    what-ifs, as ``"blocks.2.attn.z[h=3] = 0"``. Raises PromptError, EditError, AddressError, MemoryLimitError,
+    KernelError, TokenizerError where there is no template, and Cancelled where ``watch`` does.
     """
-    c = model.config
+    c, model = model.config, edited_model(model, edits)
     rows, text, notices = tokenise(model, prompt, literal, chat)
     if padding not in get_args(Side):
         raise PromptError(f"padding must be left or right, but is {display(repr(padding))[:80]}")
@@ -77,6 +81,9 @@ def trace(
         raise PromptError(f"{model.name} is no encoder-decoder, so it has no target; give one text")
     if has_encoder(model) and positions is not None:
         raise PromptError("an encoder-decoder counts two texts; positions cannot be given")
+    if edits and not goes_on:  # what follows may reach further
+        refuse_nowhere(model.program, len(rows), len(rows[0]), len(source[0]))
+    notices = [*notices, *map(said, edits_in(model.program))]
     return first_pass(
         model, rows, source, text, notices, keep, kernel, positions, max_memory, watch, goes_on=goes_on and c.causal
     )

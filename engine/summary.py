@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from engine.analysis import looks
 from engine.dtypes import dtype_name
+from engine.edits import UNEDITED
 from engine.jsontext import Json
 from engine.ops.base import Shape, times
+from engine.ops.edited import Edited
 from engine.program import Step
 from engine.sites import ENCODER, Site
 from engine.text import Token
@@ -27,6 +29,7 @@ def summary(trace: Trace) -> Json:
         "dtype": dtype_name(trace.dtype),
         "kernel": "+".join(trace.kernels),
         "notices": list(trace.notices),
+        "edits": [str(edit) for edit in trace.edits],
         "config": trace.config.to_json(),
         "facts": fields(trace.config),
         "predicts": trace.config.predicts,
@@ -104,8 +107,8 @@ INPUTS = {
 def _given(trace: Trace, site: Site, shape: Shape) -> Json:
     title, formula, story = INPUTS[site.name]
     return _row(trace, site, shape) | {
-        "part": "input", "on_path": True, "kept": True, "dtype": "int64", "title": title, "formula": formula,
-        "latex": "", "numbers": times(*shape), "story": story, "reads": [], "params": [],
+        "part": "input", "on_path": True, "kept": True, "edited": False, "dtype": "int64", "title": title,
+        "formula": formula, "latex": "", "numbers": times(*shape), "story": story, "reads": [], "params": [],
     }  # fmt: skip
 
 
@@ -114,6 +117,7 @@ def _step(trace: Trace, step: Step, shapes: Mapping[str, Shape]) -> Json:
     return _row(trace, site, shape) | {
         "part": _part(site.name),
         "on_path": step.on_path,
+        "edited": isinstance(step.op, Edited),
         "kept": trace.kept(site.name, len(trace.passes) - 1),
         "dtype": dtype_of(trace, site),
         "title": text.title,
@@ -157,6 +161,7 @@ def _row(trace: Trace, site: Site, shape: Shape) -> Json:
 
 def _part(name: str) -> str:
     """Which part of the pass a site belongs to, by its name's middle."""
+    name = name.removesuffix(UNEDITED)
     if "cross_attn" in name:
         return "cross-attention"
     if ".attn." in name or name.endswith("attn_out"):

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 VERSION: Final = 3
+EDITED: Final = 4
+"""The version of a trace with what-ifs, which readers of the one before would take for one without."""
 MAX_HEADER_BYTES: Final = 100_000_000
 """No safetensors reader opens a file whose header is longer."""
 
@@ -42,7 +44,10 @@ MAX_AXES: Final = 64
 """torch's own limit for most of what it does."""
 
 # A file of ours begins with these bytes after its length, so that version and checksum are found without parsing.
-OPENING: Final = b'{"__metadata__":{"layerstep":"{\\"version\\":%d,\\"checksum\\":\\"' % VERSION
+OPENINGS: Final = tuple(
+    b'{"__metadata__":{"layerstep":"{\\"version\\":%d,\\"checksum\\":\\"' % version for version in (VERSION, EDITED)
+)
+OPENING: Final = OPENINGS[0]
 CHECKSUM_AT: Final = 8 + len(OPENING)
 SUMS_AT: Final = CHECKSUM_AT + 8 + len(b'\\",\\"sums\\":\\"')
 NO_SUM: Final = "00000000"

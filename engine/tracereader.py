@@ -22,10 +22,12 @@ from engine.errors import TraceFileError
 from engine.traceformat import (
     CHECKSUM_AT,
     DTYPES,
+    EDITED,
     MAX_AXES,
     MAX_HEADER_BYTES,
     NO_SUM,
     OPENING,
+    OPENINGS,
     VERSION,
     Stored,
     expect,
@@ -67,7 +69,7 @@ def _read(path: Path, file: BinaryIO) -> tuple[dict[str, Any], Tensors]:
     size = os.fstat(file.fileno()).st_size
     head = file.read(CHECKSUM_AT + 8)
     length = int.from_bytes(head[:8], "little")
-    if len(head) < CHECKSUM_AT + 8 or not head.startswith(OPENING, 8):
+    if len(head) < CHECKSUM_AT + 8 or not head.startswith(OPENINGS, 8):
         raise _not_ours(path, size, length, head)
     if length > MAX_HEADER_BYTES or 8 + length > size:
         raise _damaged(path, f"its header should have {length:,} bytes and the file has {size:,}")
@@ -123,12 +125,12 @@ def _not_ours(path: Path, size: int, length: int, head: bytes) -> TraceFileError
     """What to say of a file that does not begin as ours do."""
     if not size:
         return TraceFileError(f"{shown(path)} is empty; record the trace again")
-    if head[8:] == OPENING[: len(head) - 8] or size < 8:
+    if any(head[8:] == opening[: len(head) - 8] for opening in OPENINGS) or size < 8:
         return _damaged(path, f"it was cut after {size:,} bytes")
-    if (version := _ANY_VERSION.match(head, 8)) and int(version[1]) != VERSION:
+    if (version := _ANY_VERSION.match(head, 8)) and int(version[1]) not in (VERSION, EDITED):
         return TraceFileError(
-            f"{shown(path)} is a trace file of version {int(version[1])}, and this layerstep reads version {VERSION}; "
-            "update layerstep, or record the trace again"
+            f"{shown(path)} is a trace file of version {int(version[1])}, and this layerstep reads version {VERSION}, "
+            f"and {EDITED} where it was edited; update layerstep, or record the trace again"
         )
     if length <= size - 8 and head.startswith(b"{", 8):
         return TraceFileError(

@@ -16,18 +16,21 @@ from engine.cache import Held, KVCache
 from engine.checks import Check, check_step
 from engine.config import ModelConfig
 from engine.dtypes import dtype_name
+from engine.editing import edited, edits_in, refuse_nowhere, rerun
+from engine.edits import Edit, said
 from engine.errors import AddressError, MemoryLimitError, NotKeptError
 from engine.ops.base import at_least_float32
 from engine.passes import Pass as Pass
 from engine.passes import as_run, cache_before, earlier
-from engine.plan import human
+from engine.plan import bytes_of_more, human, plan_pass, refuse_if_too_much
 from engine.program import Program, Step
 from engine.remembered import Remembered
 from engine.runner import computing, run
-from engine.runtime import available_memory
+from engine.runtime import Watch, available_memory
 from engine.sites import ENCODER, HELD_AXES, PASS_AXES, SOURCE_AXES, Address, Span, normalise
 from engine.stretches import stretches
 from engine.text import Token, tokens_to_json
+from engine.traceformat import EDITED
 
 Window = Mapping[str, tuple[int, int]]
 """Axis -> half-open range."""
@@ -121,6 +124,17 @@ class Trace:
     def __repr__(self) -> str:
         tokens, passes, kernel = f"{len(self.tokens)} × {self.length} tokens", len(self.passes), "+".join(self.kernels)
         return f"<Trace {self.config.name}: {tokens}, {passes} passes, {self.device}, {kernel}>"
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """The what-ifs that it was recorded with, in the order of the program."""
+        return edits_in(self.program)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from engine.tracehtml import trace_html
+
+        return trace_html(self)
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -419,6 +433,50 @@ class Trace:
                     return name, at, count
         return None
 
+    # -- what-ifs ----------------------------------------------------------------------------------------------
+
+    def edit(self, *edits: Edit | str, watch: Watch | None = None) -> Trace:
+        """The same passes with numbers changed: ``t.edit("blocks.2.attn.z[h=3] = 0")``, a new trace.
+
+        Only what depends on the edits runs again; all else is shared with this trace, and every bit is what a fresh run
+        with these edits gives. Edits that this trace has stay. Raises EditError, AddressError, NotKeptError in a trace
+        without weights, MemoryLimitError, and Cancelled where ``watch`` does.
+        """
+        program = edited(self.program, self.config, self.dtype, edits)
+        if program is self.program:
+            return self
+        refuse_nowhere(program, len(self.tokens), self.length, self.source_length)
+        if self.weights is None:
+            raise NotKeptError("an edit runs steps again, which needs the weights; open this trace with its model")
+        kept = [name for name in program.path() if name in self.passes[0].kept]
+        refuse_if_too_much(self._bytes_of(program, kept), f"running {self.length} tokens edited", self.device)
+        passes, cache = rerun(self, program, self.weights, watch)
+        notices = (
+            *(notice for notice in self.notices if notice not in map(said, self.edits)),
+            *map(said, edits_in(program)),
+        )
+        return Trace(
+            self.config,
+            program,
+            self.weights,
+            passes,
+            self.tokens,
+            prompt=self.prompt,
+            label_of=self._label_of,
+            notices=notices,
+            source=self.source,
+            source_tokens=self.source_tokens,
+            fingerprint=self._fingerprint,
+            cache=cache,
+        )
+
+    def _bytes_of(self, program: Program, kept: list[str]) -> int:
+        """Bytes of recording its passes by a program."""
+        first, size, src = self.passes[0], self.dtype.itemsize, self.source_length
+        more = self.length - first.stop
+        later = bytes_of_more(program, self.config, size, first.stop, more, kept, src) if more else 0
+        return plan_pass(program, self.sizes(0), size, kept).peak + later
+
     # -- files -------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path, *, force: bool = False) -> int:
@@ -445,7 +503,10 @@ class Trace:
         }
         passes = [{**p.given, **p.kept} for p in self.passes]
         tensors = stretches(self.program, [p.length for p in self.passes], passes)
-        return tracefile.write(Path(path), header, tensors, force=force)
+        if not self.edits:
+            return tracefile.write(Path(path), header, tensors, force=force)
+        header["edits"] = [str(edit) for edit in self.edits]
+        return tracefile.write(Path(path), header, tensors, force=force, version=EDITED)
 
     def _top_labels(self) -> dict[str, str]:
         """Labels of the likeliest tokens, so that a table of candidates needs no tokenizer where it is opened."""

@@ -42,17 +42,24 @@ _PIECE: Final = 4 * 1024 * 1024  # as much as a cache still holds when it is wri
 _EARLY: Final = 8 * 1024 * 1024
 
 
-def write(path: Path, header: Mapping[str, Any], tensors: Mapping[str, Tensor | Rows], *, force: bool = False) -> int:
+def write(
+    path: Path,
+    header: Mapping[str, Any],
+    tensors: Mapping[str, Tensor | Rows],
+    *,
+    force: bool = False,
+    version: int = VERSION,
+) -> int:
     """Write header and tensors to one file, whole or not at all; the file's size in bytes.
 
     ``header`` is a JSON object, without NaN and infinities. Tensors that are the same view of the same memory are
-    stored once, and so are `Rows` of the same views. An existing file is replaced only with ``force``. Raises
-    TraceFileError.
+    stored once, and so are `Rows` of the same views. An existing file is replaced only with ``force``; ``version`` says
+    who can read it. Raises TraceFileError.
     """
     with said(path, TraceFileError):
         place, mode = target(path, TraceFileError, force=force)
     stored, aliases = _shared(path, tensors)
-    head, plan = _laid_out(path, header, stored, aliases)
+    head, plan = _laid_out(path, header, stored, aliases, version)
     size = len(head) + max((entry.end for entry in plan.values()), default=0)
     with (
         said(path, TraceFileError, size),
@@ -115,7 +122,11 @@ def _unstorable(name: str, tensor: Tensor) -> str:
 
 
 def _laid_out(
-    path: Path, header: Mapping[str, Any], stored: Mapping[str, Tensor | Rows], aliases: Mapping[str, str]
+    path: Path,
+    header: Mapping[str, Any],
+    stored: Mapping[str, Tensor | Rows],
+    aliases: Mapping[str, str],
+    version: int,
 ) -> tuple[bytearray, dict[str, Stored]]:
     """All that comes before the data, its checksums still zeros, and the place of every tensor in order."""
     plan: dict[str, Stored] = {}
@@ -126,7 +137,7 @@ def _laid_out(
         end = position + tensor.nbytes
         plan[name] = Stored(_CODE[dtype_name(tensor.dtype)], tuple(tensor.shape), position, end)
         position = end
-    ours = {"version": VERSION, "checksum": NO_SUM, "sums": NO_SUM * len(plan), "data": position}
+    ours = {"version": version, "checksum": NO_SUM, "sums": NO_SUM * len(plan), "data": position}
     ours |= {"aliases": aliases, "header": dict(header)}
     table = {
         name: {"dtype": entry.dtype, "shape": entry.shape, "data_offsets": (entry.begin, entry.end)}

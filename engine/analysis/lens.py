@@ -16,6 +16,7 @@ from engine.analysis.residual import Stream, streams
 from engine.errors import AddressError
 from engine.ops.attention import SoftCap
 from engine.ops.base import Text, at_least_float32
+from engine.ops.edited import Edited
 from engine.ops.norm import LayerNorm, RMSNorm
 from engine.ops.projection import Project
 from engine.ops.residual import Multiply
@@ -136,6 +137,8 @@ def no_lens(program: Program) -> str:
                 f"the lens is not defined here: the head has a layer of its own ({step.site.name}) between the stream "
                 "and the unembedding, which was trained on the last stream alone"
             )
+        if isinstance(step.op, Edited):
+            return f"the lens is not defined here: {step.site.name}, which comes after the stream, was edited"
         if not isinstance(step.op, LayerNorm | RMSNorm | Project | Unembed | Multiply | SoftCap):
             return f"the lens is not defined here: {step.site.name} stands between the stream and the logits"
     return ""

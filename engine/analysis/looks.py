@@ -60,7 +60,8 @@ def looks_of(
         found += ["arcs", "text"]
     if isinstance(op, Embed) and weights:
         found.append("neighbours")
-    if isinstance(op, LearnedPositions | SinusoidalPositions | RotaryTable):
+    made = program.computing(site)  # by what an edit changes, if it is edited
+    if made is not None and isinstance(made.op, LearnedPositions | SinusoidalPositions | RotaryTable):
         found.append("curves")
     if isinstance(op, Rotate) and all(map(has, step.reads)):
         found.append("rotation")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.analysis.lens import head, no_lens
 from engine.analysis.places import Part, Rows
+from engine.edits import UNEDITED
 from engine.errors import AddressError
 from engine.ops.base import Text, at_least_float32
 from engine.ops.experts import ExpertProject, MixExperts
@@ -80,7 +81,7 @@ def neurons(trace: Trace, site: str, rows: Rows, part: Part, k: int = 50, choice
     projection (in sandwich and output-norm models) are not applied. Raises AddressError for a site that holds no
     neurons, and NotKeptError without weights.
     """
-    step, out = trace.program.step(site), outputs(trace.program).get(site)
+    step, out = trace.program.computing(site), outputs(trace.program).get(site)
     if step is None or out is None:
         raise AddressError(f"neurons are those of an FFN, as in blocks.0.mlp.post, and not of {site}")
     window = rows.window(part)
@@ -119,7 +120,8 @@ def _rank(neuron: Neuron) -> float:
 
 def _shares(program: Program, out: Step) -> tuple[str, str]:
     """The sites of the chosen experts and of their weights."""
-    mix = next(s for s in program.steps if isinstance(s.op, MixExperts) and s.reads[0] == out.site.name)
+    mixed = {out.site.name, out.site.name.removesuffix(UNEDITED)}
+    mix = next(s for s in program.steps if isinstance(s.op, MixExperts) and s.reads[0] in mixed)
     return out.reads[1], mix.reads[1]
 
 

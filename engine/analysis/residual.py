@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engine.analysis.places import Rows
 from engine.ops.base import Text
+from engine.ops.edited import Edited
 from engine.ops.norm import LayerNorm, RMSNorm
 from engine.ops.residual import Add, Carry
 from engine.program import Program
@@ -41,9 +42,9 @@ ADDED = Text(
 class Stream:
     """The residual stream of one stack of blocks.
 
-    ``points`` are what enters the first block and what each addition leaves, in order; ``added`` what is added, in
-    order; ``sites`` the points and the other names that they have; ``end`` what leaves the last block. ``norms`` are
-    the norms that stand on the stream itself, by the point that they read: those of a post-norm model.
+    ``points`` are what enters the first block and what each addition, or edit, leaves, in order; ``added`` what is
+    added, in order; ``sites`` the points and the other names that they have; ``end`` what leaves the last block.
+    ``norms`` are the norms that stand on the stream itself, by the point that they read: those of a post-norm model.
     """
 
     points: tuple[str, ...]
@@ -77,6 +78,8 @@ def _stream(program: Program, first: str, end: str) -> Stream:
             added[:0] = step.reads[1:]
         elif isinstance(step.op, LayerNorm | RMSNorm):
             norms[before] = name
+        elif isinstance(step.op, Edited):
+            points.insert(1, name)
         elif isinstance(step.op, Carry):
             others.append(name)
         name = before

@@ -17,6 +17,7 @@ from engine.cli.progress import Progress
 from engine.cli.source import as_given, is_file, refuse_for_file
 from engine.cli.streams import Text, say_error, say_json, say_notices
 from engine.dtypes import dtype_name
+from engine.edits import edits_of
 from engine.errors import Cancelled, LayerstepError, PromptError, SamplingError
 from engine.text import human
 from engine.tracefile import check_target
@@ -92,7 +93,7 @@ def command(
         raise click.UsageError("--force is for --trace FILE")
     if path is not None:
         check_target(Path(path), force=force)  # before anything runs
-    keep = keep_of(options.pop("keep"))
+    keep, edits = keep_of(options.pop("keep")), edits_of(options.pop("edit"))
     text = None if as_json else Text()
     running = False
 
@@ -105,7 +106,7 @@ def command(
         from engine import extend, generate
 
         sampling = sampling_of({name: options.pop(name) for name in SAMPLING})
-        model, prompt, more, notices = _read(context, source, progress, **options)
+        model, prompt, more, notices = _read(context, source, progress, edits=edits, **options)
         choices = generate(
             model, prompt, max_new_tokens=most, sampling=sampling, stop=stop, stop_tokens=stop_tokens or None,
             keep=keep, compile=compile, watch=watch, **more,

@@ -21,7 +21,7 @@ DTYPES = ("auto", *ITEMSIZE)
 DEFAULT_MODEL = "modern"
 MODEL_WORDS = "A sample's name, a model folder, a .gguf file or a hub id (gpt2, org/name@revision)"
 ONLY_FOR_PROMPTS = (
-    "keep", "kernel", "device", "dtype", "max_memory", "literal", "ids", "chat", "target",
+    "keep", "kernel", "device", "dtype", "max_memory", "literal", "ids", "chat", "target", "edit",
 )  # fmt: skip
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _UNITS = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t"))}
@@ -105,6 +105,15 @@ def keep_option(function: F) -> F:
     )
 
 
+def edit_option(function: F) -> F:
+    """--edit"""
+    words = (
+        "A what-if: ADDRESS = NUMBER, *= NUMBER or += NUMBER, e.g. 'blocks.2.attn.z[h=3] = 0'; repeat it for more. "
+        "What depends on it follows; an --other trace runs without."
+    )
+    return click.option("--edit", multiple=True, metavar="TEXT", help=words)(function)
+
+
 def recording_options(function: F) -> F:
     """How a prompt is run and what of it is kept."""
     options = (
@@ -121,6 +130,7 @@ def recording_options(function: F) -> F:
         target_option,
         click.option("--literal", is_flag=True, help="Read special tokens in PROMPT as ordinary text."),
         chat_option,
+        edit_option,
         click.option("--ids", is_flag=True, help="PROMPT is token ids, separated by spaces or commas."),
         pickle_option,
     )

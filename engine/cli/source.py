@@ -14,6 +14,7 @@ from engine.cli.interrupt import prompt_interrupts
 from engine.cli.options import DEFAULT_MODEL, ONLY_FOR_PROMPTS, ids_of, keep_of, read_prompt
 from engine.cli.progress import Progress
 from engine.cli.streams import say_notices
+from engine.edits import edits_of
 
 if TYPE_CHECKING:
     from engine.model import Model
@@ -63,7 +64,7 @@ def open_other(source: str | None, main: str | None, model: str | None, options:
     assert source is not None
     if is_file(source):
         return open_file(source, model, options["allow_pickle"])
-    return record(source, **{**options, "model": model or options["model"]}, held=held)
+    return record(source, **{**options, "model": model or options["model"], "edit": ()}, held=held)
 
 
 def refuse_for_file(context: click.Context, names: Iterable[str]) -> None:
@@ -87,11 +88,12 @@ def record(
     chat: bool,
     target: str | None,
     allow_pickle: bool,
+    edit: tuple[str, ...] = (),
     held: Held | None = None,
 ) -> Trace:
     """Load the model, unless it is ``held``, and run the prompt, with progress; what the user should know is said on
     stderr."""
-    wanted = keep_of(keep)
+    wanted, edits = keep_of(keep), edits_of(edit)
     given, written, notices = as_given(prompt, ids=ids, chat=chat, target=target)
     with Progress() as progress, prompt_interrupts():
         load_torch()
@@ -110,6 +112,7 @@ def record(
             literal=literal,
             chat=chat,
             target=written,
+            edits=edits,
             watch=progress.watch,
         )
     say_notices(*notices, *loaded.report.warnings, *result.notices)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.cli.layout import ROWS, SKIPPED, columns, pick, room, screen, to_right
-from engine.place import Axis, Place
+from engine.place import Axis, Place, figures
 from engine.text import cells, fit
 
 SLICES, RANKED, SHORTEST_LABEL, WIDEST_LABEL = 4, 10, 5, 12
@@ -60,15 +60,7 @@ def head_lines(place: Place) -> Iterator[str]:
 
 def stats_line(place: Place) -> str:
     """How the numbers are spread, and how many are masked or not finite."""
-    stats = place.stats()
-    parts = [f"{key} {stats[key]:.4g}" for key in ("min", "max", "mean", "std", "norm") if key in stats]
-    bad = {key: stats[key] for key in ("nan", "+inf", "-inf") if stats[key]}
-    if stats["masked"]:
-        parts.append(f"{stats['masked']} of {stats['size']} masked")
-    if bad:
-        kinds = ", ".join(f"{count} {key}" for key, count in bad.items())
-        parts.append(f"NOT FINITE {sum(bad.values())} of {stats['size']} ({kinds})")
-    return " · ".join(parts)
+    return figures(place.stats())
 
 
 def tensor_lines(place: Place, full: bool) -> Iterator[str]:

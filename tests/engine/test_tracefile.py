@@ -510,10 +510,10 @@ def test_pipes_and_devices_are_not_waited_for(tmp_path):
 
 def test_another_version(path, small):
     data, _ = small
-    ours, theirs = traceformat.VERSION, traceformat.VERSION + 1
+    ours, theirs = traceformat.VERSION, traceformat.EDITED + 1
     newer = data.replace(b'\\"version\\":%d,' % ours, b'\\"version\\":%d,' % theirs)
     said = said_of(path, newer)
-    assert f"is a trace file of version {theirs}, and this layerstep reads version {ours}; update" in said
+    assert f"is a trace file of version {theirs}, and this layerstep reads version {ours}, and" in said
 
 
 def change(file, changes):
