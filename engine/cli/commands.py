@@ -17,9 +17,13 @@ COMMANDS = {
     "export": "Write a page, a figure, data, a handout or a notebook.",
     "plan": "Print bytes and FLOPs of a run, before running it.",
     "cache": "Print what the KV cache holds, and what it costs.",
+    "import": "Make a trace of arrays that transformers or TransformerLens saved.",
+    "tour": "Play, print or check a tour through a trace.",
     "models": "List the sample models, or inspect a model folder.",
 }
-"""Name -> one line. ``engine.cli.NAME`` holds ``command``."""
+"""Name -> one line. ``engine.cli.NAME`` holds ``command``, or what `MODULES` has in its place."""
+MODULES = {"import": "importing"}
+"""Names that a module cannot have."""
 
 USAGE = """\
 layerstep [PROMPT] [--model M] [--at ADDRESS]      walk through a forward pass in the app
@@ -58,7 +62,7 @@ class Layerstep(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"engine.cli.{cmd_name}").command
+        command = import_module(f"engine.cli.{MODULES.get(cmd_name, cmd_name)}").command
         assert isinstance(command, click.Command)
         return command
 
