@@ -53,12 +53,18 @@ DTYPES = ("auto", "float32", "float16", "bfloat16")
 @dataclass(frozen=True, slots=True)
 class FigureStyle:
     """How a figure looks: for a slide (16:9), a column of a two-column paper, or a page's width; on which ground; in
-    which colours ('' for the usual ones); and whether a caption is written beside it."""
+    which colours ('' for the usual ones); whether a caption is written beside it; and how letters stand in an SVG.
+
+    The names are those of `engine.export.figures.style`. ``peaks`` are FLOPs and bytes a second of a machine, for a
+    roofline; None: a stated assumption.
+    """
 
     size: str = "slide"
     palette: str = ""
     theme: str = "light"
     caption: str = ""
+    font: str = "outlined"
+    peaks: tuple[float, float] | None = None
 
 
 def format_of(path: PurePath, to: str | None = None) -> Format:
