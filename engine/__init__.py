@@ -27,10 +27,18 @@ if TYPE_CHECKING:
     from engine.decoding import branch as branch
     from engine.decoding import crop as crop
     from engine.decoding import extend as extend
+    from engine.edits import Edit as Edit
+    from engine.edits import ablate as ablate
+    from engine.edits import scale as scale
     from engine.errors import LayerstepError as LayerstepError
+    from engine.explanation import Explanation as Explanation
+    from engine.explanation import explain as explain
     from engine.export.saving import save_as as save_as
     from engine.generating import Generated as Generated
     from engine.generating import generate as generate
+    from engine.importing import import_cache as import_cache
+    from engine.importing import import_file as import_file
+    from engine.importing import import_transformers as import_transformers
     from engine.model import Model as Model
     from engine.model import load_model as load_model
     from engine.opening import open_trace as open_trace
@@ -39,6 +47,8 @@ if TYPE_CHECKING:
     from engine.recording import plan_trace as plan_trace
     from engine.recording import trace as trace
     from engine.sampling import Sampling as Sampling
+    from engine.shown import Shown as Shown
+    from engine.shown import show as show
     from engine.sites import Address as Address
     from engine.text import Token as Token
     from engine.traces import Trace as Trace
@@ -46,6 +56,8 @@ if TYPE_CHECKING:
 _HOME = {
     "Address": "sites",
     "Check": "checks",
+    "Explanation": "explanation",
+    "Edit": "edits",
     "Generated": "generating",
     "LayerstepError": "errors",
     "Model": "model",
@@ -53,16 +65,22 @@ _HOME = {
     "Program": "program",
     "Step": "program",
     "Sampling": "sampling",
+    "Shown": "shown",
     "Token": "text",
     "Trace": "traces",
     "build_program": "architecture",
+    "ablate": "edits",
     "branch": "decoding",
     "cache_report": "analysis.kvcache",
     "compare": "branches",
     "crop": "decoding",
     "drift": "analysis.drift",
+    "explain": "explanation",
     "extend": "decoding",
     "generate": "generating",
+    "import_cache": "importing",
+    "import_file": "importing",
+    "import_transformers": "importing",
     "lens": "analysis.lens",
     "load_model": "model",
     "look": "analysis.looks",
@@ -72,11 +90,13 @@ _HOME = {
     "plan_trace": "recording",
     "quantised": "analysis.quantised",
     "save_as": "export.saving",
+    "scale": "edits",
+    "show": "shown",
     "trace": "recording",
     "tree": "branches",
 }
 
-_WITHOUT_TORCH = frozenset(["config", "errors", "sites", "text"])
+_WITHOUT_TORCH = frozenset(["config", "edits", "errors", "sites", "text"])
 
 __all__ = sorted(_HOME)
 

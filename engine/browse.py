@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from engine.analysis.pages import pages
 from engine.analysis.quantised import quantised
 from engine.chat import messages_of
 from engine.checkpoints.lookup import find
-from engine.checks import Check
+from engine.checks import Check, worst
 from engine.continuing import Branches, sampling_of
 from engine.errors import AddressError, LayerstepError, PromptError
 from engine.export import saving
@@ -38,7 +38,7 @@ from engine.text import display
 from engine.traces import Trace
 from engine.windows import Difference, Plane
 
-RECORDING = ("keep", "kernel", "max_memory", "target")
+RECORDING = ("keep", "kernel", "max_memory", "target", "edits")
 """Parameters of a request that are handed to ``trace`` as they are."""
 
 MAX_CELLS = 4 * 1024 * 1024
@@ -101,7 +101,10 @@ class Session:
         return branches
 
     def open(self, params: Mapping[str, Any], watch: Watch) -> Json:
-        """Record a prompt, or open a trace file; the summary of it. What was open stays where this fails."""
+        """Record a prompt, perhaps with ``generate`` greedy tokens after it, or open a trace file; the summary of it.
+
+        What was open stays where this fails.
+        """
         which = _which(params)
         slot = self.slots[which]
         before = slot.loaded if slot.model else None
@@ -122,8 +125,14 @@ class Session:
             raise PromptError("there is no prompt; type one")
         model = self._model(params, watch)
         options = {key: params[key] for key in RECORDING if params.get(key) is not None}
-        chat = bool(params.get("chat"))
-        return trace(model, messages_of(prompt) if chat else prompt, watch=watch, chat=chat, **options)
+        chat, more = bool(params.get("chat")), params.get("generate")
+        text = messages_of(prompt) if chat else prompt
+        made = trace(model, text, watch=watch, chat=chat, goes_on=bool(more), **options)
+        if not more:
+            return made
+        grown = Branches(made)
+        grown.generate(model, {"n": more}, watch)
+        return grown.trace
 
     def show(self, trace: Trace, which: str = "main") -> None:
         """Take a trace as the open one, with no other branch; ``which`` says if it is the one beside."""
@@ -173,7 +182,7 @@ class Session:
         """A part of a site as float32, with the statistics of the whole plane that it lies in.
 
         ``params`` may reduce an axis and take another window away, as `plane` says; of a difference ``common`` are the
-        sizes of all of it.
+        sizes of all of it, and a cell that is masked on both sides is −∞.
         """
         plane = self.plane({**(params or {}), "address": address})
         cells = math.prod(windows.shape_of(plane.asked))
@@ -182,6 +191,8 @@ class Session:
         mine = plane.first if isinstance(plane, Difference) else plane
         plain, at = plane is mine and mine.over is None, mine.address.at
         tensor = windows.values(plane, watch)
+        if isinstance(plane, Difference):  # a zero may be two equal weights, or two masked ones
+            tensor = windows.marked(plane, plane.asked, tensor)
         result: Json = {
             "address": str(Address.parse(address)),
             "axes": list(plane.axes),
@@ -247,13 +258,13 @@ class Session:
             raise AddressError(f"there is no pass {at!r}; there are 0…{passes - 1}")
         names = [step.site.name for step in program.steps] if site is None else [program.site(site).name]
         order = {name: i for i, name in enumerate(names)}
-        worst: dict[tuple[str, str], Check] = {}
-        for check in trace.iter_checks(site, at):
-            watch(check.at * len(names) + order.get(check.site, 0), passes * len(names), check.site)
-            known = worst.setdefault((check.site, check.name), check)
-            if _badness(check) > _badness(known):
-                worst[check.site, check.name] = check
-        return {"rows": [check.to_json() for check in worst.values()]}
+
+        def watched() -> Iterator[Check]:
+            for check in trace.iter_checks(site, at):
+                watch(check.at * len(names) + order.get(check.site, 0), passes * len(names), check.site)
+                yield check
+
+        return {"rows": [check.to_json() for check in worst(watched())]}
 
     def generate(self, params: Mapping[str, Any], watch: Watch) -> Json:
         """More tokens; the summary of the longer trace, and what was generated."""
@@ -336,11 +347,6 @@ def _tour(name: str | None) -> Any:
     from engine.tours import read_tour
 
     return read_tour(name)
-
-
-def _badness(check: Check) -> tuple[bool, float]:
-    """How near an invariant is to not holding."""
-    return not check.ok, check.figure / check.tolerance if check.tolerance else check.figure
 
 
 def _which(params: Mapping[str, Any]) -> str:

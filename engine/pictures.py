@@ -32,6 +32,10 @@ CHAIN = View("chain", name="chain", look="chain")
 """One cell from its score to its weight, which the app shows beside the picture."""
 
 
+class TooManyError(AddressError):
+    """More numbers than were asked for at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What is asked for: an address in a trace, a view (None: as it is), an axis to reduce, a place to take away."""
@@ -91,7 +95,7 @@ class Picture:
 
 
 def picture(wish: Wish, watch: Watch | None = None, *, most: int | None = None) -> Picture:
-    """What is asked for. Raises AddressError for more than ``most`` numbers, and what ``watch`` raises."""
+    """What is asked for. Raises TooManyError for more than ``most`` numbers, and what ``watch`` raises."""
     if wish.view is None:
         return Picture(wish.trace, Address.parse(wish.address), None, _place(wish.plane(), most, watch))
     view = find_view(wish, wish.view)
@@ -127,7 +131,7 @@ def find_view(wish: Wish, asked: str) -> View:
 def _place(plane: Plane | Difference, most: int | None, watch: Watch | None) -> Place:
     size = math.prod(windows.shape_of(plane.asked))
     if most is not None and size > most:
-        raise AddressError(f"{plane.title} has {size:,} values; name a part of it, or print all of them with --full")
+        raise TooManyError(f"{plane.title} has {size:,} values; name a part of it")
     return Place.of(plane, watch)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +19,11 @@ from engine.cli.progress import Progress
 from engine.cli.source import Held, is_file, open_other, open_source, record, refuse_for_file
 from engine.cli.streams import say, say_error, say_json
 from engine.errors import ExportError
+from engine.export.figures.style import FONTS, OF_A_TRACE, PALETTES
 from engine.export.formats import CAPTIONS, DTYPES, FORMATS, SIZES, THEMES, FigureStyle, Format, format_of
 from engine.sites import Address
 from engine.text import human
+from engine.wholefile import check_target
 
 if TYPE_CHECKING:
     from engine.traces import Trace
@@ -44,6 +48,19 @@ def numbers_of(ctx: click.Context, param: click.Parameter, value: str | None) ->
     return tuple(dict.fromkeys(found))
 
 
+def _peaks(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, float] | None:
+    """FLOPs and bytes a second that a machine can do."""
+    if value is None:
+        return None
+    try:
+        flops, moved = map(float, value.split(","))
+    except ValueError:
+        flops = moved = 0.0
+    if not (0 < flops < math.inf and 0 < moved < math.inf):
+        raise click.BadParameter(f"{value!r} is not FLOPs and bytes a second; write e.g. 5e12,2e11", ctx, param)
+    return flops, moved
+
+
 @source_command(
     "export",
     "Write a saved trace (FILE), a run of PROMPT, or a tour to one file that needs nothing else.\n\n"
@@ -58,7 +75,10 @@ def numbers_of(ctx: click.Context, param: click.Parameter, value: str | None) ->
 @click.option("--tour", metavar="NAME|FILE", help="Export a tour, with the prompt and the model that it names.")
 @click.option("--notes", is_flag=True, help="Of a tour: the speaker's notes as well, and the answers in place.")
 @click.option("--at", "address", metavar="ADDRESS", help="One place, e.g. blocks.2.attn.pattern[h=3].")
-@click.option("--view", metavar="NAME", help="A picture of it, as `layerstep show --view` has them.")
+@click.option(
+    "--view", metavar="NAME",
+    help=f"A picture of it, as `layerstep show --view` has them; of all of a run {', '.join(OF_A_TRACE)}.",
+)  # fmt: skip
 @click.option("--over", metavar="AXIS=HOW", help="Take an axis together: head=mean or head=max.")
 @click.option("--minus", metavar="ADDRESS", help="The difference to another place.")
 @click.option("--other", metavar="PROMPT|FILE", help="Where --minus is: another trace; the same ADDRESS unless given.")
@@ -69,8 +89,10 @@ def numbers_of(ctx: click.Context, param: click.Parameter, value: str | None) ->
 @click.option("--max-size", callback=size_of, metavar="SIZE", help="Refuse a file above this, e.g. 20M.")
 @click.option("--title", metavar="TEXT", default="", help="The title of a page, a handout or a notebook.")
 @click.option("--size", type=click.Choice(SIZES), default=SIZES[0], help="What a figure is for.", show_default=True)
-@click.option("--palette", metavar="NAME", default="", help="A figure's colours.")
-@click.option("--theme", type=click.Choice(THEMES), default=THEMES[0], help="A figure's ground.", show_default=True)
+@click.option("--palette", type=click.Choice(PALETTES), default=PALETTES[0], help="Its colours.", show_default=True)
+@click.option("--theme", type=click.Choice(THEMES), default=THEMES[0], help="Its ground.", show_default=True)
+@click.option("--font", type=click.Choice(FONTS), default=FONTS[0], help="Letters of an SVG.", show_default=True)
+@click.option("--peaks", callback=_peaks, metavar="FLOPS,BYTES", help="Of a roofline: a second's most, e.g. 5e12,2e11.")
 @click.option("--caption", type=click.Choice([c for c in CAPTIONS if c]), help="Print a figure's caption on stdout.")
 @run_options
 def command(
@@ -88,20 +110,20 @@ def command(
     for where in (options["address"], options["minus"]):
         if where is not None:
             Address.parse(where)  # before anything is loaded
+    _refuse_idle(context, form, options)
     if form.name == "cast":
         return _cast(context, source, path, force, tour, as_json, options)
     from engine.export.saving import write
-    from engine.wholefile import check_target
 
     target = None if path is None else Path(path)
     if target is not None and path != "-":
         check_target(target, ExportError, force=force)  # before anything runs
     order = _order(context, form, source, tour, options)
     if target is None:
-        target = Path(_name(order.trace, options["address"], tour) + form.suffix)
+        target = Path(_name(order.trace, options["address"] or options["view"], tour) + form.suffix)
     caption = ""
     if options["caption"]:
-        from engine.export.figures.draw import caption_of
+        from engine.export.figures.draw import caption as caption_of
 
         caption = caption_of(order, options["caption"])
     with Progress() as progress:
@@ -124,6 +146,30 @@ def _form(to: str | None, path: str | None) -> Format:
     return format_of(Path(path or ""), to)
 
 
+_FOR: Mapping[str, Callable[[Format], bool]] = {
+    **dict.fromkeys(
+        ("size", "palette", "theme", "font", "peaks", "caption"), lambda form: form.home.startswith("figures")
+    ),
+    **dict.fromkeys(("view", "over", "minus", "other", "other_model"), lambda form: "picture" in form.of),
+    **dict.fromkeys(("layers", "heads", "round_to"), lambda form: "trace" in form.of and bool(form.home)),
+    "notes": lambda form: "tour" in form.of and bool(form.home),
+    "title": lambda form: "tour" in form.of and bool(form.home),
+    "max_size": lambda form: bool(form.home),
+}
+"""Options that only some formats know."""
+
+
+def _refuse_idle(context: click.Context, form: Format, options: dict[str, Any]) -> None:
+    """Refuse an option that would be without effect."""
+    named = {name for name in _FOR if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE}
+    for name in sorted(named):
+        if not _FOR[name](form):
+            those = ", ".join(other.name for other in FORMATS.values() if _FOR[name](other))
+            raise click.UsageError(f"--{name.replace('_', '-')} is not for {form.name}; it is for {those}")
+    if options["address"] is not None and (idle := named & {"layers", "heads"}):
+        raise click.UsageError(f"--{min(idle)} chooses of a whole trace; name what you want of one place in --at")
+
+
 def _order(context: click.Context, form: Format, source: str | None, tour: str | None, options: dict[str, Any]) -> Any:
     """What is ordered, its traces recorded or opened."""
     run = {name: options.pop(name) for name in (*_RUN,)}
@@ -132,7 +178,10 @@ def _order(context: click.Context, form: Format, source: str | None, tour: str |
 
     keep = keep_of(run.pop("keep"))
     selection = Selection((keep,) if isinstance(keep, str) else tuple(keep), options["layers"], options["heads"])
-    style = FigureStyle(options["size"], options["palette"], options["theme"], options["caption"] or "")
+    style = FigureStyle(
+        options["size"], options["palette"], options["theme"], options["caption"] or "", options["font"],
+        options["peaks"],
+    )  # fmt: skip
     how: dict[str, Any] = {
         "to": form.name, "at": options["address"], "view": options["view"], "minus": options["minus"],
         "selection": selection, "dtype": options["round_to"], "max_size": options["max_size"],
@@ -169,8 +218,9 @@ def _order(context: click.Context, form: Format, source: str | None, tour: str |
 
 _RUN = (
     "model", "keep", "kernel", "device", "dtype", "max_memory", "target", "literal", "chat", "ids", "allow_pickle",
+    "edit",
 )  # fmt: skip
-_ONLY_RECORDING = ("kernel", "device", "dtype", "max_memory", "literal", "ids", "chat", "target")
+_ONLY_RECORDING = ("kernel", "device", "dtype", "max_memory", "literal", "ids", "chat", "target", "edit")
 
 
 def _tell(size: int | None) -> None:
@@ -203,11 +253,18 @@ def _cast(
         write = import_module(CASTING).write
     except ModuleNotFoundError as error:
         raise ExportError(f"the app cannot be recorded without {error.name}; install layerstep again") from None
-    request: dict[str, Any] = {"model": options["model"] or DEFAULT_MODEL}
-    if tour is None:
-        request |= {"file": source} if source is not None and is_file(source) else {"prompt": source}
+    request: dict[str, Any] = {}
+    if tour is None and source is not None and is_file(source):
+        request = {"file": source, "model": options["model"]}
+    elif tour is None:
+        request = {"model": options["model"] or DEFAULT_MODEL, "prompt": source, "target": options["target"],
+                   "edits": list(options["edit"] or ()) or None}  # fmt: skip
+    if path == "-":
+        raise click.UsageError("a cast is written to a file; name it with -o")
     target = Path(path or f"{Path(tour).stem if tour else 'walk'}.cast")
-    size = write(request, target, tour=tour, force=force)
+    check_target(target, ExportError, force=force)
+    with Progress() as progress:
+        size = write(request, target, tour=tour, force=force, address=options["address"] or "", watch=progress.watch)
     if as_json:
         say_json({"file": str(target), "format": "cast", "bytes": size})
     else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from engine.cli import lookstext, viewtext
 from engine.cli.tables import place_lines
 from engine.jsontext import Json
-from engine.pictures import Picture, Wish, picture
+from engine.pictures import Picture, TooManyError, Wish, picture
 from engine.runtime import Watch
 
 
@@ -21,8 +21,11 @@ class Shown:
 
 
 def shown(wish: Wish, watch: Watch | None = None, *, full: bool = False, most: int | None = None) -> Shown:
-    """What is asked for. Raises AddressError for more than ``most`` numbers, and what ``watch`` raises."""
-    found = picture(wish, watch, most=most)
+    """What is asked for. Raises TooManyError for more than ``most`` numbers, and what ``watch`` raises."""
+    try:
+        found = picture(wish, watch, most=most)
+    except TooManyError as error:
+        raise TooManyError(f"{error}, or print all of them with --full") from None
     return Shown(found.to_json, lambda: _lines(found, full))
 
 

@@ -20,7 +20,8 @@ from engine.views import LOOKS
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
 LINES = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if "layerstep" in line]
-HEADLESS = [line for line in LINES if re.search(r"layerstep (trace|show|generate|cache|plan|models|--version)\b", line)]
+HEADLESS_COMMAND = r"layerstep (trace|show|generate|cache|plan|models|export|tour \w+ --(text|check)|--version)\b"
+HEADLESS = [line for line in LINES if re.search(HEADLESS_COMMAND, line)]
 APP = [line for line in LINES if line not in HEADLESS]
 
 pytestmark = pytest.mark.skipif(len(sample_folders()) < 2, reason="the sample models are not here")
@@ -30,6 +31,11 @@ def stand_ins(folder: Path) -> None:
     """Small models under the names of those that a reader has."""
     shutil.copytree(sample_folders()["modern"], folder / "Qwen2.5-0.5B")
     write_bert(folder / "bert-base-uncased")
+
+
+def says(args: list[str]) -> bool:
+    """Whether a command prints a result, and does not only write a file."""
+    return args[0] != "trace" and (args[0] != "export" or "-" in args or "--caption" in args)
 
 
 def test_headless_lines(call: Call, tmp_path, monkeypatch):
@@ -45,7 +51,7 @@ def test_headless_lines(call: Call, tmp_path, monkeypatch):
             assert said
             args.insert(1, said[1])
         done = call(*args)
-        assert (done.code, bool(done.out)) == (0, args[0] != "trace"), done.err
+        assert (done.code, bool(done.out)) == (0, says(args)), done.err
 
 
 def test_app_lines(call: Call, monkeypatch):
@@ -53,6 +59,8 @@ def test_app_lines(call: Call, monkeypatch):
     monkeypatch.setattr("engine.cli.walk.open_app", lambda *what: opened.append(what) or 0)
     monkeypatch.setattr("engine.cli.open.open_app", lambda *what, **more: opened.append((*what, more)) or 0)
     monkeypatch.setattr("engine.cli.open.check_file", lambda _: None)
+    monkeypatch.setattr("engine.cli.tour.open_app", lambda *what, **more: opened.append((*what, more)) or 0)
+    monkeypatch.setattr("engine.cli.tour._notes", lambda *what: opened.append(what) or 0)
     for line in APP:
         assert call(*shlex.split(line, comments=True)[1:]).code == 0, line
     assert len(opened) == len(APP) >= 4
@@ -61,7 +69,7 @@ def test_app_lines(call: Call, monkeypatch):
 def test_python(tmp_path, monkeypatch, recwarn):
     monkeypatch.chdir(tmp_path)
     code = [block for kind, block in BLOCKS if kind == "python"]
-    assert len(code) == 2
+    assert len(code) == 4
     for block in code:
         exec(compile(block, "README.md", "exec"), {})
     assert (tmp_path / "server.trace.safetensors").exists()
@@ -73,7 +81,10 @@ def test_figures_are_the_models():
 
 def test_links_lead_somewhere():
     for target in re.findall(r"\]\(([^)]+)\)", README):
-        assert (ROOT / target).exists(), target
+        if target.startswith("#"):
+            assert f"## {target[1:]}" in README.lower().splitlines()
+        else:
+            assert (ROOT / target).exists(), target
 
 
 def test_the_pictures_are_of_the_sites_that_have_them():
