@@ -32,6 +32,8 @@ def _main(argv: Sequence[str] | None) -> int:
     parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
     parser.add_argument("--light", action="store_true", help="the light theme")
     parser.add_argument("--config", metavar="FILE", help="a settings file in place of the usual one")
+    parser.add_argument("--tour", metavar="NAME", help="play a tour: a file, or the name of one that comes along")
+    parser.add_argument("--present", action="store_true", help="full screen, for a projector")
     parser.add_argument("--last", action="store_true", help="where the app was left")
     given = parser.parse_args(words)
     return run(
@@ -45,6 +47,8 @@ def _main(argv: Sequence[str] | None) -> int:
         light=given.light,
         config=given.config,
         last=given.last,
+        tour=given.tour,
+        present=given.present,
     )
 
 

@@ -56,14 +56,17 @@ class LayerstepApp(App[None]):
     def __init__(
         self,
         make_client: Callable[[], EngineClient],
-        request: dict[str, str] | None = None,
+        request: dict[str, Any] | None = None,
         address: str = "",
         theme: str = "",
         settings: Settings | None = None,
         memory: Path | None = None,
         last: bool = False,
+        tour: str | None = None,
+        present: bool = False,
     ) -> None:
-        """``memory``: the file of what is remembered, None: nothing is; ``last``: be where the app was left."""
+        """``memory``: the file of what is remembered, None: nothing is; ``last``: be where the app was left; ``tour``:
+        play this one, by its file or its name; ``present``: full screen."""
         super().__init__()
         self.client: EngineClient | None = None
         self._make_client = make_client
@@ -71,7 +74,7 @@ class LayerstepApp(App[None]):
         self._address = address
         self.settings = settings or Settings()
         self.keymap: Keymap | None = None  # from the second frame on
-        self.memory, self._last = memory, last
+        self.memory, self._last, self._tour, self._present = memory, last, tour, present
         self._typed: deque[Key] = deque()
         self._typing: asyncio.Task[None] | None = None
         self._interrupted = False
@@ -97,6 +100,7 @@ class LayerstepApp(App[None]):
         if self._main is not None:
             from tui.state.remembered import remember
 
+            self._main.end_presenting()
             with suppress(OSError, ValueError):
                 remember(self.memory, self._main.leaving())
 
@@ -166,6 +170,7 @@ class LayerstepApp(App[None]):
         main.settle(self.settings, self.memory, left)
         if again:
             main.take_up(left)
+        main.starts(self._tour, self._present)
         self.add_mode("walk", lambda: main)  # a mode of its own: the first frame's screen is left behind
         self._main = main
         await self.switch_mode("walk")

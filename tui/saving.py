@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import errno
-import io
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import BinaryIO
 from textual.geometry import Region
 from textual.strip import Strip
 
+from engine.csvtext import as_csv as as_csv
 from engine.wholefile import replacing
 from tui.render.svg import printable, svg
 from tui.text import foreign
@@ -47,13 +46,6 @@ class Picture:
     def svg(self) -> str:
         """Itself as SVG."""
         return svg([list(strip) for strip in self.strips], self.width, self.title, self.ground, self.ink)
-
-
-def as_csv(rows: Iterable[Sequence[str]]) -> bytes:
-    """Lines of RFC 4180, in UTF-8."""
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows(rows)
-    return text.getvalue().encode()
 
 
 @asynccontextmanager

@@ -13,7 +13,6 @@ from tui.state.answers import Branch, Candidate, Check, Generated, Ranking
 from tui.state.block import Block, Stats
 from tui.state.cache import Answer, Place
 from tui.state.looks import Chain, read
-from tui.state.masks import with_masks
 from tui.state.trace import Trace
 from tui.state.views import Plane
 
@@ -131,8 +130,6 @@ class Session:
             if plane.transposed:
                 values = array("f", (reply.values[col * height + row] for row in range(height) for col in range(width)))
         stats = Stats.read(reply.result.get("stats") or {})
-        if plane.minus is not None:
-            values, stats = with_masks(plane, rows[0], cols[0], width, values, stats)
         numbers = str(reply.result.get("numbers") or "")
         return Block(plane.key, rows[0], cols[0], height, width, values, stats, numbers, told)
 
@@ -274,6 +271,11 @@ class Session:
         """Save the trace; the path and the bytes written."""
         result = (await self.client.request("save", path=path, force=force)).result
         return str(result.get("path") or path), int(result.get("size") or 0)
+
+    async def export(self, on_progress: OnProgress | None = None, **order: Any) -> tuple[str, int]:
+        """Have the engine write a file in one of its formats; the path and the bytes written."""
+        result = (await self.client.request("export", on_progress, **order)).result
+        return str(result.get("path") or order["path"]), int(result.get("size") or 0)
 
     def _keep(self, block: Block) -> None:
         self._blocks[block.key] = block

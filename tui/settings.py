@@ -14,8 +14,6 @@ from types import MappingProxyType
 from engine.errors import LayerstepError
 
 VARIABLE = "LAYERSTEP_CONFIG"
-LARGEST = 1 << 20
-"""Bytes of a settings file at most."""
 
 
 class SettingsError(LayerstepError):
@@ -65,6 +63,8 @@ def read_settings(given: str | None = None) -> Settings:
     try:
         path = settings_path(given)
         with path.open("rb") as file:
+            from engine.tomltext import LARGEST
+
             data = file.read(LARGEST + 1)
     except FileNotFoundError:
         if not named:

@@ -10,13 +10,13 @@ from types import MappingProxyType
 from typing import Any
 
 from engine.text import display
+from engine.tomltext import Unreadable, bounds, decoded, loads
 from tui import themes
 from tui.actions import ACTIONS, ALWAYS, CACHE_ACTIONS, Keymap
 from tui.keys import KeyTrouble, parse, printed
 from tui.render.cells import WIDEST
 from tui.settings import Settings, SettingsError
 from tui.state.drawing import MODES
-from tui.strict_toml import Unreadable, bounds, decoded, loads
 
 WHAT = "settings file"
 

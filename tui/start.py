@@ -36,10 +36,13 @@ def run(
     light: bool = False,
     config: str | None = None,
     last: bool = False,
+    tour: str | None = None,
+    present: bool = False,
 ) -> int:
     """Open the app; returns the exit code. A prompt may come through a pipe; keys then come from the terminal.
 
-    ``config``: a settings file in place of the usual one; ``last``: be where the app was left.
+    ``config``: a settings file in place of the usual one; ``last``: be where the app was left; ``tour``: play this one,
+    a file or the name of one that comes along; ``present``: full screen, for a projector.
     """
     if not _is_terminal(sys.stdout):
         return _refuse(NO_TERMINAL)
@@ -54,7 +57,7 @@ def run(
     try:
         settings = read_settings(config)
         if piped:
-            if prompt is None and file is None:
+            if prompt is None and file is None and tour is None:
                 prompt, trouble = _read_prompt()
                 if trouble:
                     return _refuse(trouble)
@@ -66,7 +69,9 @@ def run(
         gc.freeze()
         gc.set_threshold(5_000, 10, 100)  # a collection in a frame is a pause: small ones often, the whole heap seldom
         gc.enable()
-        bare = prompt is model is address is file is target is None and not chat
+        bare = prompt is model is address is file is target is tour is None and not chat
+        if tour is not None and (wrong := _unplayable(tour)):
+            return _refuse(wrong, 1)
         if file is not None:
             request = {"file": file} | ({"model": model} if model else {})
         else:
@@ -87,6 +92,8 @@ def run(
             settings,
             memory,
             last or (bare and settings.restore),
+            tour,
+            present,
         )
         signal.signal(signal.SIGINT, lambda *_: app.interrupt())  # Ctrl+C, until the terminal gives it as a key
         app.run(mouse=mouse and settings.mouse)
@@ -97,6 +104,39 @@ def run(
         if engine.poll() is None:
             engine.kill()
             engine.wait()
+
+
+def notes(*, mouse: bool = True, light: bool = False, config: str | None = None) -> int:
+    """Show the speaker's notes of a tour that is played in another terminal; returns the exit code."""
+    if not _is_terminal(sys.stdout) or not _is_terminal(sys.stdin):
+        return _refuse("the notes need a terminal of their own, beside that of the presentation")
+    if os.environ.get("TERM") in ("dumb", "unknown"):
+        return _refuse("this terminal cannot place a cursor (TERM=dumb), so no notes can be shown on it")
+    if not _is_terminal(sys.stderr):
+        sys.__stderr__ = sys.__stdout__  # type: ignore[misc]  # Textual draws on this one
+    try:
+        settings = read_settings(config)
+    except SettingsError as error:
+        return _refuse(str(error))
+    from tui.notes import NotesApp
+    from tui.themes import LIGHT
+
+    app = NotesApp(memory_path().parent, LIGHT.name if light else settings.theme)
+    signal.signal(signal.SIGINT, lambda *_: app.exit())  # Ctrl+C, until the terminal gives it as a key
+    app.run(mouse=mouse and settings.mouse)
+    return app.return_code or 0
+
+
+def _unplayable(tour: str) -> str:
+    """Why a tour cannot be played; '' where it can."""
+    from engine.errors import TourError
+    from tui.tours import read_tour
+
+    try:
+        read_tour(tour)
+    except TourError as error:
+        return str(error)
+    return ""
 
 
 def _has_session(memory: Path) -> bool:

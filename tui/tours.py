@@ -1,87 +1,69 @@
-"""Tours: a small TOML file with places in a trace and words about each, read strictly and checked against a trace.
-
-Whatever in the file is not known is an error, so that nothing in it is without effect.
-"""
+"""What of a tour is the app's: reading one with its actions, and whether the traces that are open have the places."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from engine.errors import AddressError, LayerstepError
-from engine.sites import Address
+from engine import tours
+from engine.errors import AddressError, TourError
+from engine.sites import TOKEN_AXES, Address
 from engine.text import display
-from tui.actions import DEFAULT, Keymap
-from tui.settings import LARGEST
-from tui.state.numbers import special
+from engine.tours import Mark, Tour
+from tui.actions import DEFAULT
 from tui.state.trace import Trace
 from tui.state.views import views_of
-from tui.strict_toml import Unreadable, decoded, loads
 
-ROOTS = (Path(__file__).parent / "sample_tours", Path(__file__).parent.parent / "samples" / "tours")
-"""Where the tours that come along lie: inside an installed package, or beside it in a checkout."""
-TEXTS = {"title": True, "about": False, "model": True, "prompt": True}
-"""The keys of a tour beside its stops, and whether they must be there."""
-STOP_TEXTS = {"title": True, "address": True, "view": True, "narration": True, "question": False, "answer": False}
-"""The keys of a stop, and whether they must be there."""
-
-_MARK = re.compile(r"\{(\w*):([^{}]*)\}")
+RANKED = ("logits", "probs")
+"""Sites at which a likeliest token is quoted."""
 
 
-class TourError(LayerstepError):
-    """A tour that cannot be walked: one line with the file, the stop and the key, and what is known."""
+def read_tour(name: Path | str) -> Tour:
+    """A tour from a file, or by its name. Raises TourError."""
+    return tours.read_tour(name, DEFAULT.by_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A place with words about it. ``answer`` stays hidden until it is asked for; both may be ''."""
-
-    title: str
-    address: Address
-    view: str
-    narration: str
-    question: str = ""
-    answer: str = ""
-
-    @property
-    def values(self) -> tuple[Address, ...]:
-        """The places whose numbers are quoted."""
-        texts = f"{self.narration}\n{self.question}\n{self.answer}"
-        return tuple(dict.fromkeys(Address.parse(found[2]) for found in _MARK.finditer(texts) if found[1] == "value"))
+def offered() -> list[tuple[Path, str, str]]:
+    """The tours that come along: the file, the title, and how long it is; of one that cannot be read, why."""
+    found = []
+    for name, path in tours.shipped().items():
+        try:
+            tour = read_tour(path)
+        except TourError as error:
+            found.append((path, name, str(error)))
+        else:
+            found.append((path, tour.title, f"{len(tour.stops)} stops"))
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class Tour:
-    """What is walked: a prompt for a model, and stops in order."""
-
-    title: str
-    model: str
-    prompt: str
-    stops: tuple[Stop, ...]
-    about: str = ""
-
-    @property
-    def request(self) -> dict[str, str]:
-        """What the engine is asked to open for it."""
-        return {"model": self.model, "prompt": self.prompt}
-
-    def trouble(self, trace: Trace) -> str:
-        """What of it a trace does not have, in one line; '' where it can be walked."""
-        for number, stop in enumerate(self.stops, 1):
-            for place in (stop.address, *stop.values):
-                if wrong := _misplaced(place, trace, single=place is not stop.address):
-                    return f"stop {number}, {display(stop.title)}: {wrong}"
-            names = [view.name for view in views_of(trace.by_site[stop.address.site])]
-            if stop.view not in names:
-                words = f"{stop.address} has no view {display(stop.view)}; it has {', '.join(names)}"
-                return f"stop {number}, {display(stop.title)}: {words}"
-        return ""
+def trouble(tour: Tour, trace: Trace, other: Trace | None = None) -> str:
+    """What of a tour its traces do not have, in one line; '' where it can be walked."""
+    for number, stop in enumerate(tour.stops, 1):
+        places = [(stop.address, "", trace)] + ([(stop.beside, "", other or trace)] if stop.beside else [])
+        places += [(mark.address, mark.kind, _of(mark, trace, other)) for mark in stop.marks if mark.kind != "key"]
+        wrong = next(filter(None, (_misplaced(*place) for place in places)), "")
+        names = [] if wrong else [view.name for view in views_of(trace.by_site[stop.address.site])]
+        if not wrong and stop.view not in names:
+            wrong = f"{stop.address} has no view {display(stop.view)}; it has {', '.join(names)}"
+        if wrong:
+            return f"stop {number}, {display(stop.title)}: {wrong}"
+    return ""
 
 
-def _misplaced(place: Address, trace: Trace, single: bool) -> str:
+def token_at(place: Address, trace: Trace) -> str:
+    """The label of the token at a place of token ids."""
+    step = trace.step(trace.by_site[place.site].index, place.at)
+    index = place.resolve(step.axes, step.shape)
+    axis = next((axis for axis in step.axes if axis in TOKEN_AXES), "")
+    batch, pos = index.get("batch", 0), index.get(axis, 0)
+    return trace.label(batch, step.first(axis) + pos, axis) if isinstance(batch, int) and isinstance(pos, int) else "?"
+
+
+def _of(mark: Mark, trace: Trace, other: Trace | None) -> Trace:
+    return other if mark.kind == "other" and other is not None else trace
+
+
+def _misplaced(place: Address, kind: str, trace: Trace) -> str:
+    """What is wrong with a place in a trace; ``kind``: of the mark that quotes it, '' where it is only looked at."""
     if place.site not in trace.by_site:
         return f"there is no site {display(place.site)}"
     if place.at is not None and place.at >= len(trace.passes):
@@ -91,103 +73,11 @@ def _misplaced(place: Address, trace: Trace, single: bool) -> str:
         index = place.resolve(step.axes, step.shape)
     except AddressError as error:
         return str(error)
-    if single and not all(isinstance(index.get(axis), int) for axis in step.axes):
+    if kind == "top" and place.site not in RANKED:
+        return f"{place}: tokens are ranked at {' and '.join(RANKED)}"
+    if kind == "token" and not (step.whole and set(step.axes) & set(TOKEN_AXES)):
+        return f"{place} is no token"
+    needed = [axis for axis in step.axes if kind in ("value", "other") or (kind == "token" and axis != "batch")]
+    if not all(isinstance(index.get(axis), int) for axis in needed):
         return f"{place} is not one number; give an index for each of {', '.join(step.axes)}"
     return ""
-
-
-def filled(text: str, values: Mapping[Address, float | None], keymap: Keymap = DEFAULT) -> str:
-    """A text with the numbers and keys where they belong: … while a number is not here, ? where there is none."""
-
-    def put(found: re.Match[str]) -> str:
-        if found[1] == "key":
-            return f"**{keymap.key(found[2])}**"
-        address = Address.parse(found[2])
-        return quoted(values[address]) if address in values else "…"
-
-    return _MARK.sub(put, text)
-
-
-def quoted(value: float | None) -> str:
-    """A number as it is written in a sentence: three digits, a whole number in full."""
-    if value is None:
-        return "?"
-    if name := special(value):
-        return name
-    return f"{value:.0f}" if value == int(value) else f"{value:#.3g}".rstrip(".")
-
-
-def first_tour() -> Tour:
-    """The walk for who is here for the first time. Raises TourError."""
-    return read_tour(next((root for root in ROOTS if root.is_dir()), ROOTS[0]) / "first.toml")
-
-
-def read_tour(path: Path) -> Tour:
-    """A tour from a file. Raises TourError."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
-    except OSError as error:
-        raise TourError(f"{display(str(path))}: {display((error.strerror or str(error)).lower())}") from None
-    return _Reader(path.name, data).tour()
-
-
-class _Reader:
-    """One file on its way to a tour."""
-
-    def __init__(self, name: str, data: bytes) -> None:
-        self.name = name
-        try:
-            self.found = loads(decoded(data, "tour"), "tour")
-        except Unreadable as error:
-            raise self.wrong(f"{error}{f' (at line {error.line})' if error.line else ''}") from None
-
-    def wrong(self, words: str, where: str = "") -> TourError:
-        return TourError(display(f"{self.name}: {f'{where}: ' if where else ''}{words}"))
-
-    def tour(self) -> Tour:
-        stops = self.found.pop("stop", None)
-        texts = self.texts(self.found, TEXTS, "", others=("stop",))
-        if not isinstance(stops, list) or not stops or not all(isinstance(stop, dict) for stop in stops):
-            raise self.wrong("has no stops; write each under [[stop]]")
-        return Tour(stops=tuple(self.stop(n, stop) for n, stop in enumerate(stops, 1)), **texts)
-
-    def stop(self, number: int, found: Mapping[str, Any]) -> Stop:
-        where = f"stop {number}"
-        texts = self.texts(found, STOP_TEXTS, where)
-        if bool(texts["question"]) != bool(texts["answer"]):
-            raise self.wrong("a question and its answer come together", where)
-        address = self.address(texts.pop("address"), f"{where}: address")
-        for key in ("narration", "question", "answer"):
-            for mark in _MARK.finditer(texts[key]):
-                self.mark(mark[1], mark[2], f"{where}: {key}")
-        return Stop(address=address, **texts)
-
-    def texts(
-        self, found: Mapping[str, Any], keys: Mapping[str, bool], where: str, others: tuple[str, ...] = ()
-    ) -> dict[str, str]:
-        """The texts of a table, '' where one need not be there and is not."""
-        for key, value in found.items():
-            if key not in keys:
-                raise self.wrong(f"{key!r} is not known; known are {', '.join((*keys, *others))}", where)
-            if not isinstance(value, str):
-                raise self.wrong(f"{key} is no text; write it in quotes", where)
-        for key, needed in keys.items():
-            if needed and not found.get(key, "").strip():
-                raise self.wrong(f"{key} is missing", where)
-        return {key: found.get(key, "").strip() if key != "prompt" else found["prompt"] for key in keys}
-
-    def mark(self, name: str, what: str, where: str) -> None:
-        if name == "value":
-            self.address(what, where)
-        elif name != "key":
-            words = f"{{{name}:{what}}} is not known; write {{value:ADDRESS}} for a number, {{key:ACTION}} for a key"
-            raise self.wrong(words, where)
-        elif what not in DEFAULT.by_id:
-            raise self.wrong(f"{what!r} is no action; the help lists all", where)
-
-    def address(self, text: str, where: str) -> Address:
-        try:
-            return Address.parse(text)
-        except AddressError as error:
-            raise self.wrong(str(error), where) from None

@@ -114,7 +114,12 @@ class FakeEngine(FakeGeneration, FakeCache, FakeLooks):
                 progress(done, 20, f"blocks.0.step{done}")
                 time.sleep(self.slow / 20) if self.slow else None
             return self._open(params), array("f")
-        if method in ("window", "look", "top", "checks", "save") and not self.summary:
+        if method == "export":
+            for done in range(5):
+                if cancelled():
+                    raise FakeError("Cancelled", "cancelled")
+                progress(done, 5, f"blocks.{done}")
+        if method in ("window", "look", "top", "checks", "save", "export") and not self.summary:
             raise FakeError("NoTrace", "no trace is open")
         if method == "look" and self.slow:
             for done in range(LOOK_PARTS):
@@ -147,8 +152,8 @@ class FakeEngine(FakeGeneration, FakeCache, FakeLooks):
                 self.layers, self.heads, self.kv, self.slow, self.hostile, source=self.source, rotary=self.rotary
             )
             answer = other.answer(method, own, progress, cancelled)
-            same = all(other.summary[key] == self.summary.get(key) for key in ("model", "prompt"))
-            other.salt = "" if same else f"{other.summary['model']} {other.summary['prompt']} "
+            mine, its = ([str(one.summary.get(key)) for key in ("model", "prompt", "edits")] for one in (self, other))
+            other.salt = "" if mine == its else " ".join(its)
             self.other = other
             return answer
         return self._second.answer(method, own, progress, cancelled)
@@ -176,6 +181,7 @@ class FakeEngine(FakeGeneration, FakeCache, FakeLooks):
         self.tokens = ["<|bos|>", *(str(params.get("target") or "").split() if self.source else words)]
         self.passes = [(0, len(self.tokens))]
         self.branches, self.current = [Branch(self.tokens, self.passes)], 0
+        edits = [str(edit) for edit in params.get("edits") or ()]
         bad = "\x1b]52;c;bW9kZWw=\x07[/]" if self.hostile else ""
         self.summary = {
             "model": display((params.get("model") or "modern") + bad), "file": params.get("file"), "prompt": prompt,
@@ -187,8 +193,10 @@ class FakeEngine(FakeGeneration, FakeCache, FakeLooks):
             "source_tokens": [[self._token(i + 1, text) for i, text in enumerate(self.words)]] if self.source else [],
             "target": " ".join(self.tokens[1:]) if self.source else "",
             "masked": [[] if self.mask is None else [self.mask]],
-            "predicts": "next token" if self.mask is None else "masked token",
+            "predicts": "next token" if self.mask is None else "masked token", "edits": edits,
         }  # fmt: skip
+        if params.get("generate"):
+            self._generate({"n": params["generate"]})
         return self.retold()
 
     def retold(self) -> dict[str, Any]:
@@ -435,6 +443,15 @@ class FakeEngine(FakeGeneration, FakeCache, FakeLooks):
         if params["path"].startswith("/nowhere"):
             raise FakeError("WriteError", f"cannot write {params['path']}: no such folder")
         return {"path": params["path"], "size": 123456}
+
+    def _export(self, params: dict[str, Any]) -> dict[str, Any]:
+        if self.withheld:
+            raise FakeError("NotKeptError", self.withheld)
+        path = Path(params["path"])
+        if path.exists() and not params["force"]:
+            raise FakeError("ExportError", f"{path} exists already; choose another name")
+        path.write_text(json.dumps(params), encoding="utf-8")
+        return {"path": str(path), "size": path.stat().st_size}
 
     def _shutdown(self, params: dict[str, Any]) -> dict[str, Any]:
         return {}

@@ -130,15 +130,25 @@ class FakeLooks:
             raise FakeError("AddressError", f"{one} has the axes {mine.axes}, {two} {its.axes}")
         common = [min(pair) for pair in zip(mine.full, its.full, strict=True)]
         both = [_part(cells, common) for cells in (mine, its)]
-        whole = array("f", (a - b for a, b in zip(*both, strict=True)))
+        weights = all(address.site.endswith(".attn.pattern") for address in (one, two))
+        hidden = [weights and self._later(one, at) and other._later(two, at) for at in _places(mine.axes, common)]
+        whole = array("f", (-math.inf if h else a - b for a, b, h in zip(*both, hidden, strict=True)))
         shown = self.cells(one, over)
         ranges = tuple(range(min(r.start, n), min(r.stop, n)) for r, n in zip(shown.ranges, common, strict=True))
         strides = [math.prod(common[i + 1 :]) for i in range(len(common))]
         values = array(
             "f", (whole[sum(i * s for i, s in zip(places, strides, strict=True))] for places in product(*ranges))
         )
-        told = {"common": common, "stats": self.statistics("", whole)}
+        told = {"common": common, "stats": self.statistics("masked" if weights else "", whole)}
         return Cells(shown.axes, ranges, tuple(common), shown.origin, values), told
+
+    def _later(self, address: Address, at: Mapping[str, int]) -> bool:
+        """Whether the key at a place of a pattern is after its query."""
+        step = self.steps[address.site]
+        shape, origin = self.in_pass(step, address.at)
+        index = {**address.resolve(step["axes"], shape), **at}
+        query, key = (int(index[axis]) + origin[step["axes"].index(axis)] for axis in ("query", "key"))  # type: ignore[arg-type]
+        return key > query
 
     # looks
 
@@ -344,6 +354,12 @@ class FakeLooks:
             places = {"q01": 0.01, "q50": 0.5, "q99": 0.99}
             result |= {name: finite[int(share * (len(finite) - 1))] for name, share in places.items()}
         return result, array("f")
+
+
+def _places(axes: Sequence[str], common: Sequence[int]) -> Iterator[dict[str, int]]:
+    """The places of a plane, in order."""
+    for place in product(*map(range, common)):
+        yield dict(zip(axes, place, strict=True))
 
 
 def _whole(address: Address) -> Address:

@@ -77,12 +77,12 @@ class Hammer:
             await self.done()
         assert self.app.screen is main, type(self.app.screen).__name__
         if main.client.state == "gone":
-            await self.pilot.press("r")
+            await self.pilot.press("E")
         await settled(self.pilot)
         if main.trace is None:  # an opening that was cancelled or failed
             main.open({"model": "modern", "prompt": "once more"})
             await until(self.pilot, lambda: main.trace is not None)
-        await self.pilot.press("escape", "escape", "home", "right")
+        await self.pilot.press(*["escape"] * 6, "home", "right")
         await self.done()
         await settled(self.pilot)
         assert isinstance(main.cursor, Cursor)

@@ -80,6 +80,7 @@ LOOKS = (
     Shown("difference", PATTERN, keys=("d", "d")),
     Shown("maximised", PATTERN, keys=("z",)),
     Shown("generated", "logits", keys=("g", "g")),
+    Shown("presented", PATTERN, keys=("P",)),
 )
 DIALOGS = (
     Shown("prompt", keys=("p",)),
@@ -97,7 +98,10 @@ DIALOGS = (
     Shown("export", PATTERN, keys=("e",)),
     Shown("settings", keys=("O",)),
     Shown("help", PATTERN, keys=("question_mark",)),
-    Shown("tour", keys=("W",)),
+    Shown("tours", keys=("W",)),
+    Shown("tour", keys=("W", "enter")),
+    Shown("record", PATTERN, keys=("r",)),
+    Shown("recording", PATTERN, keys=("r", "enter", "enter", "r")),
 )
 CACHE = (_cache(1), _cache(2), _cache(3, "m"), _cache(4, "m"), _cache(5, "m"), _cache(6))
 SCREENS = (*VIEWS, *LOOKS, *CACHE, *DIALOGS)

@@ -39,7 +39,8 @@ def state(app: LayerstepApp, link: MemoryLink) -> dict[str, Any]:
     return {name: getattr(main, name) for name in chosen} | {
         "views": dict(main.view_choice), "sampling": main.sampling, "theme": app.theme, "screen": type(app.screen),
         "focus": app.focused, "said": [said.identity for said in app._notifications], "plays": main._player,
-        "tour": main.playing, "sent": len(link.sent), "left": app._exit,
+        "tour": main.playing, "presents": main.presenting, "blank": main.blanked, "sent": len(link.sent),
+        "left": app._exit,
     }  # fmt: skip
 
 
@@ -55,7 +56,7 @@ async def test_every_key_does_something_or_says_why_not() -> None:
 async def does_something(action: Action, app: LayerstepApp, pilot: Pilot[None], link: MemoryLink) -> bool:
     main = main_of(app)
     for _ in range(4):
-        if app.screen is not main or main.beside or main.playing:
+        if app.screen is not main or main.beside or main.playing or main.presenting or main.blanked:
             await pilot.press("escape")
             await settled(pilot)
     assert app.screen is main, action.id

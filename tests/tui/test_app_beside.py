@@ -189,7 +189,7 @@ async def test_after_another_engine_started_what_was_opened_beside_is_gone() -> 
         await until(pilot, lambda: isinstance(app.screen, NoticeScreen))
         while isinstance(app.screen, NoticeScreen):
             await pilot.press("escape")
-        await pilot.press("r")
+        await pilot.press("E")
         await settled(pilot)
         assert main.client.state == "ready"
         assert main.beside is None

@@ -18,6 +18,7 @@ from tui.widgets.footer import KeyLine
 from tui.widgets.header import HeaderLine
 from tui.widgets.manual import ManualLines
 from tui.widgets.pick_list import PickList
+from tui.widgets.stage import Stage
 from tui.widgets.token_strip import TokenStrip
 from tui.widgets.why import WhyPane
 
@@ -230,3 +231,10 @@ async def test_the_help_of_the_cache_view_opens_at_its_keys() -> None:
         await press(pilot, "K")
         await press(pilot, "question_mark", "tab")
         assert "Keys: In the cache view" in "\n".join(text_of(app))
+
+
+async def test_where_there_is_little_room_the_logit_goes_and_the_probability_stays() -> None:
+    async with running((50, 24)) as (app, pilot):
+        await go(app, pilot, "logits")
+        assert "probability" in "\n".join(text_of(app))
+        assert re.search(r"\b0\.\d{4}\b", drawn(app, Stage))

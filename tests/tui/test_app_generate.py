@@ -265,9 +265,9 @@ async def test_an_engine_that_dies_mid_run_leaves_the_trace_to_look_at() -> None
         await press(pilot, "g", "g", "backspace")
         assert "the engine ended" in "\n".join(text_of(app))
         await press(pilot, "escape", "g")
-        assert told(app) == ["the engine is not running; press r to start it again"]
+        assert told(app) == ["the engine is not running; press E to start it again"]
         assert len(words(app)) == PROMPT + 2
-        await press(pilot, "r")
+        await press(pilot, "E")
         await press(pilot, "g")
         assert len(words(app)) == PROMPT + 1
 

@@ -69,7 +69,7 @@ async def test_a_storm_of_resizes_on_every_screen() -> None:
 
 
 async def main_tells(app: object, pilot: object) -> None:
-    main_of(app).tell("title [/]", "message [/] \x1b[31m " * 20, (("r", "starts it again"),))  # type: ignore[arg-type]
+    main_of(app).tell("title [/]", "message [/] \x1b[31m " * 20, (("E", "starts it again"),))  # type: ignore[arg-type]
     await pilot.pause()  # type: ignore[attr-defined]
 
 
@@ -252,7 +252,7 @@ async def test_a_dead_engine_is_a_dialog_and_r_starts_another() -> None:
         assert "gone" not in "\n".join(text_of(app)[1:-2])
         with pytest.raises(EngineGone):
             await main.client.request("models")
-        await pilot.press("r")
+        await pilot.press("E")
         await settled(pilot)
         assert main.client.state == "ready"
         assert main.here[1].step == cursor.step

@@ -61,13 +61,13 @@ def test_a_file_sets_what_it_names(tmp_path: Path) -> None:
         tmp_path,
         'theme = "light"\nmouse = false\nrestore = true\n'
         '[look]\ncells = "shades"\nscale = "log"\npace = 2\ncell_width = 4\n'
-        '[keys]\nplay = "P"\nstep.next = ["X", "ctrl+n"]\n"step.previous" = "ctrl+left"\n',
+        '[keys]\nplay = "M"\nstep.next = ["X", "ctrl+n"]\n"step.previous" = "ctrl+left"\n',
     )
     assert found == Settings(
         "layerstep-light", "shades", "log", 2.0, 4, False, True, found.keys, tmp_path / "settings.toml"
     )
     assert dict(found.keys) == {
-        "play": ("P",), "step.next": ("X", "ctrl+n"), "step.previous": ("ctrl+left",),
+        "play": ("M",), "step.next": ("X", "ctrl+n"), "step.previous": ("ctrl+left",),
     }  # fmt: skip
     assert found.shades is True
 

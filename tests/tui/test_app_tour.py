@@ -1,4 +1,4 @@
-"""Tours: their files, the guided walk in the app, and the offer of it at the first start."""
+"""Tours in the app: the guided walk, and the offer of it at the first start."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import Any
 import pytest
 from helpers import go, main_of, running, settled, text_of, until
 from textual.pilot import Pilot
+from textual.widgets import Input
 
-from engine.sites import Address
+from engine.markdown import parse
+from engine.tours import FIRST, quoted
 from tui.app import PROMPT, LayerstepApp
 from tui.link import ProcessLink
+from tui.render.prose import lines_of
 from tui.screens.help import HelpScreen
 from tui.screens.notice import NoticeScreen
 from tui.screens.offer import OfferScreen
 from tui.settings import Settings
 from tui.state.remembered import Remembered, recall, remember
-from tui.tours import TourError, filled, first_tour, quoted, read_tour
-from tui.widgets.tour import TourPanel, paragraphs
+from tui.tours import read_tour
+from tui.widgets.tour import TourPanel
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "models" / "modern" / "model.safetensors"
 HEAD = f'title = "A tour"\nmodel = "modern"\nprompt = "{PROMPT}"\n'
@@ -47,81 +50,7 @@ def tour_file(folder: Path, text: str) -> Path:
     return path
 
 
-# ------------------------------------------------------------------------------------------------------- the file
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "tour.toml: title is missing"),
-        (HEAD, "tour.toml: has no stops; write each under [[stop]]"),
-        (f"{HEAD}stop = []", "has no stops"),
-        (f"{HEAD}stop = 3", "has no stops"),
-        (f"{HEAD}stop = [3]", "has no stops"),
-        (STOP, "title is missing"),
-        (HEAD.replace("modern", " ") + STOP, "tour.toml: model is missing"),
-        (HEAD.replace('"modern"', "3") + STOP, "tour.toml: model is no text; write it in quotes"),
-        (f"speed = 3\n{HEAD}{STOP}", "'speed' is not known; known are title, about, model, prompt, stop"),
-        (f"{HEAD}{STOP}colour = 'red'", "stop 1: 'colour' is not known; known are title, address, view, narration,"),
-        (HEAD + STOP + STOP.replace("narration", "question"), "stop 2: narration is missing"),
-        (f"{HEAD}{STOP}question = 'Why?'", "stop 1: a question and its answer come together"),
-        (HEAD + STOP.replace("tokens[p=2]", "tokens[2]"), "stop 1: address: 'tokens[2]': '2' is no index"),
-        (HEAD + STOP.replace("tokens[p=2]", "no place"), "stop 1: address: 'no place' is not an address"),
-        (HEAD + STOP.replace("Here.", "{value:a b}"), "stop 1: narration: 'a b' is not an address"),
-        (HEAD + STOP.replace("Here.", "{valeu:embed}"), "stop 1: narration: {valeu:embed} is not known; write {value:"),
-        (HEAD + STOP.replace("Here.", "{key:nothing}"), "stop 1: narration: 'nothing' is no action"),
-        (f"{HEAD}{STOP}{STOP}title = 'again'", "is no TOML: Cannot overwrite a value"),
-        ("title = [", "is no TOML"),
-        (HEAD + "x=" + "[" * 3000, "is no"),
-        (HEAD + "x = " + "9" * 6000, "a number in it has thousands of digits"),
-        (HEAD + STOP.replace("Here.", "\\u001b]0;x\\u0007{x\\u001b:}"), ""),
-        ("[\\u001b]\n" + HEAD, "is no TOML"),
-        ('"\\u001b[2J\\u202e" = 3', "'\\x1b[2J\\u202e' is not known"),
-    ],
-)
-def test_what_is_wrong_with_a_file_is_said_in_one_printable_line(tmp_path: Path, text: str, words: str) -> None:
-    path = tour_file(tmp_path, text)
-    if not words:
-        assert read_tour(path).stops
-        return
-    with pytest.raises(TourError) as caught:
-        read_tour(path)
-    assert words in str(caught.value)
-    assert str(caught.value).isprintable()
-
-
-def test_a_file_that_is_not_there_or_not_text_is_said_too(tmp_path: Path) -> None:
-    with pytest.raises(TourError, match=r"nothing\.toml: no such file"):
-        read_tour(tmp_path / "nothing.toml")
-    with pytest.raises(TourError, match="is a directory"):
-        read_tour(tmp_path)
-    bad = tmp_path / "bad.toml"
-    bad.write_bytes(b'title = "\xff"')
-    with pytest.raises(TourError, match=r"bad\.toml: is not UTF-8"):
-        read_tour(bad)
-    bad.write_bytes(b"#" * (1 << 20) + b"\n")
-    with pytest.raises(TourError, match="over a megabyte"):
-        read_tour(bad)
-
-
-def test_a_tour_is_read_as_it_is_written(tmp_path: Path) -> None:
-    tour = read_tour(tour_file(tmp_path, THREE))
-    assert (tour.title, tour.request) == ("A tour", {"model": "modern", "prompt": PROMPT})
-    begin, look, end = tour.stops
-    assert (begin.title, begin.address, begin.view) == ("Begin", Address.parse("tokens[p=2]"), "tokens")
-    assert (begin.values, begin.question, begin.answer) == ((), "", "")
-    assert [str(place) for place in look.values] == [PATTERN, PATTERN.replace("q=7,k=6", "q=7,k=0")]
-    assert end.narration == "Over."
-
-
-def test_numbers_and_keys_are_put_where_they_belong() -> None:
-    one, other = Address.parse("a[p=1]"), Address.parse("b[p=2]")
-    text = "{value:a[p=1]} and {value: b[p=2] }, {key:step.next}, {no} {}"
-    assert filled(text, {one: 0.98862, other: None}) == "0.989 and ?, **→**, {no} {}"
-    assert filled(text, {}) == "… and …, **→**, {no} {}"
-    said = {0.0: "0", 966.0: "966", 115.84: "116", 12.375: "12.4", 0.0252: "0.0252", -1.5: "-1.50", 1e-9: "1.00e-09",
-            float("-inf"): "-∞", float("nan"): "NaN"}  # fmt: skip
-    assert {value: quoted(value) for value in said} == said
+# ------------------------------------------------------------------------------------------------------ the words
 
 
 @pytest.mark.parametrize(
@@ -134,18 +63,22 @@ def test_numbers_and_keys_are_put_where_they_belong() -> None:
         ("2 * 3 * 4 ** 5", ["2 * 3 * 4", "** 5"]),
         ("abcdefghijklm no", ["abcdefghi", "jklm no"]),
         ("漢字漢字漢字", ["漢字漢字", "漢字"]),
+        ("- a b c d\n- e", ["• a b c d", "• e"]),
+        ("1. abc def\n2. g", ["1. abc", "   def", "2. g"]),
+        ("```\nx  y\n```", ["x  y"]),
+        ("<b>a</b>", ["<b>a</b>"]),
         ("", []),
     ],
 )
 def test_markdown_is_set_in_lines(text: str, lines: list[str]) -> None:
-    shown = ["".join(piece for piece, _ in line) for line in paragraphs(text, 9)]
+    shown = ["".join(piece for piece, _ in line) for line in lines_of(parse(text), 9)]
     assert shown == lines
 
 
 def test_what_is_set_in_another_way_says_so() -> None:
-    (line,) = paragraphs("a **b c** `d` *e*", 40)
+    (line,) = lines_of(parse("a **b c** `d` *e*"), 40)
     kinds = {text: kind for text, kind in line if text.strip()}
-    assert kinds == {"a": "", "b": "strong", "c": "strong", "“d”": "code", "e": "emphasis"}
+    assert kinds == {"a": "", "b": "strong", "c": "strong", "“d”": "code", "e": "em"}
 
 
 # ------------------------------------------------------------------------------------------------------ the walk
@@ -351,13 +284,34 @@ async def test_a_model_that_is_not_there_is_a_dialog(tmp_path: Path) -> None:
         assert main_of(app).trace is not None
 
 
-async def test_without_its_file_there_is_a_dialog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tui.tours.ROOTS", (tmp_path,))
+async def test_one_is_chosen_from_those_that_come_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.tours.ROOTS", (tmp_path,))
+    for name, title in (("first", "Zeroth"), ("deep", "Alpha"), ("broken", "")):
+        (tmp_path / f"{name}.toml").write_text(THREE.replace("A tour", title) if title else "x = 3", encoding="utf-8")
     async with running((80, 24)) as (app, pilot):
         await press(pilot, "W")
+        shown = "\n".join(text_of(app))
+        order = [shown.index(title) for title in ("Zeroth", "broken", "Alpha", "a file of one's own")]
+        assert order == sorted(order)
+        assert "is not known" in shown
+        await press(pilot, "down", "enter")
         assert isinstance(app.screen, NoticeScreen)
-        assert "no such file" in " ".join(text_of(app))
-        await press(pilot, "escape")
+        await press(pilot, "escape", "W", *"alpha", "enter")
+        assert "─ Alpha · Begin ─" in panel(app)
+        assert main_of(app).tour_file == str(tmp_path / "deep.toml")
+
+
+async def test_a_file_of_ones_own_is_played(tmp_path: Path) -> None:
+    path = tour_file(tmp_path, THREE)
+    async with running((80, 24)) as (app, pilot):
+        await press(pilot, "W", *["down"] * 99, "enter")
+        app.screen.query_one(Input).value = str(tmp_path / "none.toml")
+        await press(pilot, "enter")
+        assert "there is no file" in " ".join(text_of(app))
+        app.screen.query_one(Input).value = str(path)
+        await press(pilot, "enter")
+        assert "1 of 3" in panel(app)
+        assert main_of(app).tour_file == str(path)
 
 
 async def test_hostile_words_stay_words(tmp_path: Path) -> None:
@@ -418,7 +372,7 @@ async def test_the_first_start_offers_it_once_and_any_other_key_does_what_it_doe
 
 @pytest.mark.parametrize("key", ["enter", "W"])
 async def test_who_wants_it_walks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-    monkeypatch.setattr("tui.tours.ROOTS", (tmp_path,))
+    monkeypatch.setattr("engine.tours.ROOTS", (tmp_path,))
     tour_file(tmp_path, THREE).rename(tmp_path / "first.toml")
     request = {"model": "modern", "prompt": "dog bites man"}
     async with running((80, 24), memory=tmp_path / "session.json", request=request) as (app, pilot):
@@ -467,12 +421,12 @@ def is_seen(value: float, text: str) -> bool:
 @pytest.mark.skipif(not SAMPLE.exists(), reason="the sample model is not here")
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
 async def test_the_guided_walk_goes_through_and_what_it_says_is_seen(size: tuple[int, int]) -> None:
-    tour = first_tour()
+    tour = read_tour(FIRST)
     async with running(size, link=ProcessLink, wait=False) as (app, pilot):
         await until(pilot, lambda: main_of(app).trace is not None, 60)
         await settled(pilot)
         await go(app, pilot, "logits")
-        await press(pilot, "W")
+        await press(pilot, "W", "enter")
         for number, stop in enumerate(tour.stops, 1):
             assert f"{number} of {len(tour.stops)}" in panel(app)
             if stop.question:
@@ -491,7 +445,7 @@ async def test_the_guided_walk_goes_through_and_what_it_says_is_seen(size: tuple
 
 @pytest.mark.skipif(not SAMPLE.exists(), reason="the sample model is not here")
 async def test_the_guided_walk_follows_the_pass_in_ninety_seconds() -> None:
-    tour = first_tour()
+    tour = read_tour(FIRST)
     text = " ".join(f"{stop.narration} {stop.question} {stop.answer}" for stop in tour.stops)
     assert len(text.split()) <= 340
     async with running((80, 24), link=ProcessLink, wait=False) as (app, pilot):

@@ -480,7 +480,7 @@ async def test_theme_and_quit_keys() -> None:
         assert app.theme == "layerstep-contrast"
         await pilot.press("T")
         assert app.theme == "layerstep-dark"
-        await pilot.press("r")  # the engine runs: a notice
+        await pilot.press("E")  # the engine runs: a notice
         await pilot.press("escape", "q")
         assert app._exit
     async with running() as (app, pilot):

@@ -73,8 +73,9 @@ class Arranging(Shared):
     def leaving(self) -> Remembered:
         """What is remembered of this moment; where no trace is open, of the last one only the panes change."""
         before, _ = recall(self.memory)
-        alone = "stage" if self.maximised == "beside" else self.maximised  # the second picture is not there again
-        left = replace(before, tree=self.tree_wanted, why=self.why_wanted, maximised=alone)
+        tree, why, maximised = self.panes_wanted
+        alone = "stage" if maximised == "beside" else maximised  # the second picture is not there again
+        left = replace(before, tree=tree, why=why, maximised=alone)
         if self.trace is None or self.cursor is None:
             return left
         return replace(

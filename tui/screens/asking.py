@@ -95,13 +95,19 @@ class Asking(Shared):
     def do_back(self) -> None:
         if self.working:
             self.stop_work()
+        elif self.presenting:
+            self.present(False)
         elif self.maximised:
             self.do_pane_maximise()
         elif self.beside is not None:
             self.one_alone()
 
     def do_quit(self) -> None:
-        self.app.exit()
+        if self.unkept():
+            words = "the tour that is recorded is in no file, and no draft of it can be kept"
+            self.tell("quit", words, (("q", "quits"),), self.app.exit)
+        else:
+            self.app.exit()
 
     def tell(self, title: str, message: str, choices: tuple[tuple[str, str], ...] = (), then: object = None) -> None:
         """A dialog with one line."""

@@ -43,7 +43,7 @@ class BranchScreen(Dialog[int]):
         """The box."""
         with Box("branches", "↑↓ choose · Enter switches · Esc leaves", id="branches"):
             yield Static("", classes="heading", markup=False)
-            yield PickList()
+            yield PickList.within(6)
             yield Static(LEGEND, classes="legend", markup=False)
 
     def on_mount(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -33,12 +34,12 @@ class ChooseScreen(Dialog[str]):
 
     def on_mount(self) -> None:
         """All choices, each behind its letter."""
-        shown = [Choice(one.value, f"{one.value}  {one.text}", one.note, one.middle) for one in self._choices]
+        shown = [one if one.heads else replace(one, text=f"{one.value}  {one.text}") for one in self._choices]
         self.query_one(PickList).show(shown)
 
     def on_key(self, event: Key) -> None:
         """One of the letters."""
-        if any(event.key == choice.value for choice in self._choices):
+        if any(event.key == choice.value and not choice.heads for choice in self._choices):
             event.stop()
             self.finish(event.key)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tui.actions import keymap_of
 from tui.client import EngineError, EngineGone, Stale
@@ -19,6 +20,8 @@ from tui.widgets.stage import Stage
 
 class Comparing(Shared):
     """``d`` shows a second picture, then the difference, then one again; ``D`` chooses; ``f`` flips the sides."""
+
+    other_request: dict[str, Any]
 
     @property
     def two_stages(self) -> bool:
@@ -102,7 +105,8 @@ class Comparing(Shared):
         """Something else beside; another trace that is not looked at any more is let go."""
         self.beside, self.difference = beside, False
         self.maximised = "" if beside else self.maximised
-        if self.session.other is not None and (beside is None or beside.of is None):
+        wanted = self.keeps_other or (beside is not None and beside.of is not None)
+        if self.session.other is not None and not wanted:
             self._in_background(self.session.close_other, "close beside")
         self.place_panes()
 
@@ -152,10 +156,15 @@ class Comparing(Shared):
             screen = AskScreen("another prompt beside", "for the same model", self.prompt_asked())
             self.app.push_screen(screen, given)
 
-    def _open_beside(self, request: dict[str, str]) -> None:
+    def _open_beside(self, request: dict[str, Any]) -> None:
         self._in_background(lambda: self._opening_beside(request), "open beside")
 
-    async def _opening_beside(self, request: dict[str, str]) -> None:
+    async def _opening_beside(self, request: dict[str, Any]) -> None:
+        if (other := await self.opened_beside(request)) is not None:
+            self.put_beside(Beside(of=other))
+
+    async def opened_beside(self, request: dict[str, Any]) -> Trace | None:
+        """Open a second trace; None where it could not be opened, which is said."""
         await self.changes_ended()  # each of them would make the answer stale
         what = "opening what is beside"
         self._work(Job(what))
@@ -164,18 +173,19 @@ class Comparing(Shared):
                 lambda done, total, step: self._work(Job(what, done, total, step)), **request
             )
         except EngineGone:
-            return
+            return None
         except Stale:
             self.say(f"what was opened beside is given up: {Stale()}")
-            return
+            return None
         except EngineError as error:
             if error.kind != "Cancelled":
                 self.tell("could not open what is beside", str(error))
-            return
+            return None
         finally:
             self._work(None)
             self.show_all()  # what was beside may be gone
-        self.put_beside(Beside(of=other))
+        self.other_request = request
+        return other
 
 
 def _choices(trace: Trace, cursor: Cursor) -> list[Choice]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from engine.csvtext import label
 from engine.sites import LETTERS, Address
 from engine.views import TOKEN_AXES
 from tui.client import EngineError
@@ -133,8 +134,8 @@ class Copying(Exporting):
         lines = [
             ["address", plane.address((0, rows), (0, cols))],
             *([["minus", plane.minus.address((0, rows), (0, cols))]] if plane.minus else []),
-            ["model", sheet.label(plane.trace.model)],
-            ["step", sheet.label(step.title or step.label)],
+            ["model", label(plane.trace.model)],
+            ["step", label(step.title or step.label)],
             ["picture", plane.view.name],
             *([["over", f"head={plane.view.over}"]] if plane.view.over else []),
             ["axes", " × ".join(extent)],

@@ -1,18 +1,17 @@
-"""The actions that export what is shown: the screen as a picture or as text, a picture's numbers as CSV."""
+"""The actions that export: the screen as a picture or as text, a picture's numbers as CSV, and the engine's formats."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.sites import LETTERS
 from tui import paths
 from tui.client import EngineError
-from tui.screens.shared import Shared
+from tui.screens.formats import Formats
 from tui.state import sheet
 from tui.state.block import EVERYTHING
+from tui.state.naming import file_of_picture
 from tui.state.numbers import count, size
 from tui.state.views import Plane
 
@@ -40,7 +39,7 @@ KINDS = {
 }
 
 
-class Exporting(Shared):
+class Exporting(Formats):
     """``e`` and a letter, or an entry of the palette; then a path is asked for."""
 
     def do_export(self) -> None:
@@ -51,14 +50,17 @@ class Exporting(Shared):
         if (plane := self.plane) is None:
             return
         shot = self._picture(plane)
-        choices = [Choice(key, kind.words, kind.suffix[1:].upper()) for key, kind in KINDS.items()]
-        choices[-1] = Choice("c", KINDS["c"].words, f"{self._extent(plane)} CSV")
+        choices = [Choice(key, kind.words, kind.suffix[1:]) for key, kind in KINDS.items()]
+        choices[-1] = Choice("c", KINDS["c"].words, f"{self._extent(plane)} csv")
 
         def chosen(key: str | None) -> None:
-            if key is not None:
+            if key in KINDS:
                 self._export(key, plane, shot)
+            elif key is not None:
+                self.export_as(key, plane)
 
-        self.app.push_screen(ChooseScreen("export what is shown", choices), chosen)
+        heading = Choice("", "what is shown", heads=True)
+        self.app.push_screen(ChooseScreen("export", [heading, *choices, *self.formats()]), chosen)
 
     def do_export_svg(self) -> None:
         self._export_now("s")
@@ -93,7 +95,7 @@ class Exporting(Shared):
             if path is not None:
                 self._write_to(path, key, plane, shot)
 
-        name = _file_name(plane) + kind.suffix
+        name = file_of_picture(plane) + kind.suffix
         self.app.push_screen(AskScreen(f"export {kind.words}", "the file to write", name, paths.unwritable), given)
 
     def _write_to(self, path: str, key: str, plane: Plane, shot: Picture, force: bool = False) -> None:
@@ -173,12 +175,3 @@ class Exporting(Shared):
         if block is None or (plane.view.kind == "tokens" and not block.has((0, rows), (0, cols))):
             block = await self.session.cells(plane, (0, max(1, rows)), (0, max(1, cols)))
         return sheet.of_look(block.told) if block.told else sheet.of_tokens(plane, block)
-
-
-def _file_name(plane: Plane) -> str:
-    """A name for a file, from the place that is looked at."""
-    place = [f"{LETTERS.get(axis, axis)}{index}" for axis, index in plane.place if axis != "batch" or index]
-    at = [] if plane.at is None or len(plane.trace.passes) == 1 else [f"pass{plane.at}"]
-    named = [plane.view.name] if plane.view.look or plane.view.over else []
-    words = [plane.step.site, *place, *named, *(["difference"] if plane.minus else []), *at]
-    return re.sub(r"[^A-Za-z0-9._]+", "-", "-".join(words)).strip("-.")[:120] or "layerstep"

@@ -33,7 +33,7 @@ class FinderScreen(Dialog[Choice]):
         """The box."""
         with Box(self._title, "↑↓ choose · Enter goes · Esc leaves"):
             yield AskInput(placeholder=self._placeholder)
-            yield PickList()
+            yield PickList.within(6)
 
     def on_mount(self) -> None:
         """All entries, the cursor on the one to start with."""

@@ -136,13 +136,15 @@ class Looking(Shared):
 
     def do_pane_why(self) -> None:
         self._several_panes()
-        wanted, usual = not self.query_one("#why-pane").display, panes(self.size.width, self.tree_wanted, None).why
+        wanted = not self.query_one("#why-pane").display
+        usual = panes(self.size.width, self.tree_wanted, None, self.two_stages).why
         self.why_wanted = None if wanted == usual else wanted
         self.place_panes()
 
     def do_pane_tree(self) -> None:
         self._several_panes()
-        wanted, usual = not self.query_one("#tree-pane").display, panes(self.size.width, None, None).tree
+        wanted = not self.query_one("#tree-pane").display
+        usual = panes(self.size.width, None, None, self.two_stages).tree
         self.tree_wanted = None if wanted == usual else wanted
         if wanted and self.size.width < WIDE:
             self.why_wanted = None

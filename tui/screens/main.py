@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
-from textual.events import Resize
+from textual.events import Key, Resize
 from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Static
 
 from engine.views import View
 from tui.actions import Action, bindings, keymap_of
@@ -23,6 +25,8 @@ from tui.screens.generating import Changes, Generating
 from tui.screens.learning import Learning
 from tui.screens.looking import Looking
 from tui.screens.opening import Opening
+from tui.screens.presenting import Presenting
+from tui.screens.recording import Recording
 from tui.screens.running import Running
 from tui.screens.walking import Walking
 from tui.session import Session
@@ -45,6 +49,7 @@ from tui.widgets.plane import PlaneView
 from tui.widgets.readout import Caption
 from tui.widgets.stage import Stage
 from tui.widgets.timeline import Timeline
+from tui.widgets.title_line import TitleLine
 from tui.widgets.token_strip import TokenStrip
 from tui.widgets.view_tabs import ViewTabs
 from tui.widgets.welcome import Welcome
@@ -59,7 +64,9 @@ class MainScreen(
     Asking,
     Generating,
     Copying,
+    Presenting,
     Learning,
+    Recording,
     Arranging,
     Fetching,
     Running,
@@ -72,11 +79,11 @@ class MainScreen(
     BINDINGS = bindings()
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)  # widgets that look focused redraw themselves
 
-    def __init__(self, client: EngineClient, request: dict[str, str], address: str = "") -> None:
+    def __init__(self, client: EngineClient, request: dict[str, Any], address: str = "") -> None:
         super().__init__()
         self.client = client
         self.session = Session(client)
-        self.request = request
+        self.request, self.other_request = request, {}
         self.start_address = address
         self.trace: Trace | None = None
         self.cursor: Cursor | None = None
@@ -102,6 +109,7 @@ class MainScreen(
 
     def compose(self) -> ComposeResult:
         """The frame; it is whole before the engine answers."""
+        yield TitleLine(id="title")
         yield HeaderLine(id="header")
         with Horizontal(id="body"):
             with Pane(id="tree-pane"):
@@ -116,6 +124,7 @@ class MainScreen(
         yield TokenStrip(id="tokens")
         yield KeyLine(id="keys")
         yield Welcome(id="small")
+        yield Static("", id="blank")
 
     def on_mount(self) -> None:
         """Titles and the first words; the engine is talked to once the frame is painted."""
@@ -184,11 +193,13 @@ class MainScreen(
             return
         trace, cursor, plane = self.trace, self.cursor, self.plane
         file = self.request.get("file", "")
-        self.query_one(HeaderLine).show(trace, cursor, self.client.state, self.chosen_how, file)
+        header = self.query_one(HeaderLine)
+        header.show(trace, cursor, self.client.state, self.chosen_how, file, self.recording_words)
         self.query_one(KeyLine).show(*self.offers(trace))
         self.query_one(PassTree).show(trace, cursor)
         self.query_one(Timeline).show(trace, cursor, self.note)
         self.show_tour()
+        self.show_title()
         if trace is None or cursor is None or plane is None:
             return
         plane = self.named(plane, cursor)
@@ -284,6 +295,17 @@ class MainScreen(
         if name != "play":
             self.pause()
         getattr(self, action.method)(*action.arguments)
+
+    def on_key(self, event: Key) -> None:
+        """Whatever key is pressed, a blank screen comes back, and nothing else happens."""
+        if self.blanked:
+            event.stop()
+            self.blank(False)
+
+    def on_click(self) -> None:
+        """A click brings a blank screen back, too."""
+        if self.blanked:
+            self.blank(False)
 
     def refuse(self, action: Action) -> None:
         """Say, once a key, that there is nothing yet to do it with."""

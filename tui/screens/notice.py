@@ -22,13 +22,13 @@ class NoticeScreen(Dialog[str]):
 
     def __init__(self, title: str, message: str, choices: tuple[tuple[str, str], ...] = ()) -> None:
         super().__init__()
-        self._title, self._message, self._choices = title, message, choices
+        self._title, self.message, self._choices = title, message, choices
 
     def compose(self) -> ComposeResult:
         """The box."""
         hint = " · ".join([f"{printed(key)} {words}" for key, words in self._choices if words] + ["Esc closes"])
         with Box(self._title, hint, id="notice"):
-            yield Static(foreign(self._message), classes="words", markup=False)
+            yield Static(foreign(self.message), classes="words", markup=False)
 
     def on_key(self, event: object) -> None:
         """One of the choices."""

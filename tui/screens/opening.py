@@ -9,8 +9,8 @@ from tui import paths
 from tui.actions import keymap_of
 from tui.client import EngineError
 from tui.screens.shared import Shared
+from tui.state.naming import file_of_words
 from tui.state.numbers import size
-from tui.state.trace import Trace
 
 if TYPE_CHECKING:
     from tui.widgets.pick_list import Choice
@@ -106,7 +106,7 @@ class Opening(Shared):
         from tui.screens.ask import AskScreen
 
         words = "one safetensors file; it opens without the model too"
-        name = _file_name(self.trace)
+        name = file_of_words(self.trace.prompt if self.trace else "", "pass") + ".trace.safetensors"
         self.app.push_screen(AskScreen("save this trace", words, name, paths.unwritable), self._save_to)
 
     def _save_to(self, path: str | None, force: bool = False) -> None:
@@ -166,10 +166,3 @@ class Opening(Shared):
 
         words = "a name, a folder, a GGUF file or a hub id"
         self.app.push_screen(FinderScreen(title, matches, words, self._model().get("model", "")), chosen)
-
-
-def _file_name(trace: Trace | None) -> str:
-    words = "".join(
-        char if char.isalnum() and char.isascii() else " " for char in (trace.prompt if trace else "")[:80]
-    ).split()[:5]
-    return "-".join(word.lower() for word in words or ["pass"]) + ".trace.safetensors"

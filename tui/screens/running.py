@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from engine.sites import Address
 from tui.actions import keymap_of
@@ -22,15 +23,19 @@ class Running(Shared):
     """Opens traces, stops what runs, and says why there is none."""
 
     async def begin(self) -> None:
-        """Attach to the engine and open what was asked for."""
+        """Attach to the engine and open what was asked for: a tour, or a trace."""
         await self.client.attach(self._engine_says)
-        self.open(self.request)
+        self.tell_of_drafts()
+        if self.starts_with is not None:
+            self.play_file(self.starts_with, sure=True)
+        else:
+            self.open(self.request)
 
-    def open(self, request: dict[str, str]) -> None:
+    def open(self, request: dict[str, Any]) -> None:
         """Open a prompt or a file; what ran for another one stops."""
         self._in_background(lambda: self._open(request), "open")
 
-    async def _open(self, request: dict[str, str]) -> None:
+    async def _open(self, request: dict[str, Any]) -> None:
         await self.changes_ended()
         what = "opening" if "file" in request else "recording the pass"
         self._work(Job(what if self.client.state == "ready" else f"starting the engine, then {what}"))
@@ -64,7 +69,7 @@ class Running(Shared):
 
     def _arrived(self, trace: Trace) -> None:
         cursor = carry(self.trace, self.cursor, trace)
-        newcomer = self.trace is None and not self.start_address
+        newcomer = self.trace is None and not self.start_address and self.starts_with is None
         if self.trace is None and self._refused:
             self.app.clear_notifications()  # what was refused is done from now on
         self.trace, self.cursor, self.note, self._asked = trace, cursor, "", {}

@@ -1,43 +1,93 @@
-"""The actions of a tour: the guided walk, on and back along its stops, and leaving it."""
+"""The actions of a tour: which one, on and back along its stops, and leaving it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from engine.sites import Address
+from engine.errors import AddressError
+from engine.markdown import parse, plain
+from engine.tours import Mark, Value
 from engine.views import View
+from tui import paths
 from tui.actions import keymap_of
 from tui.client import EngineError, EngineGone, Stale
 from tui.screens.shared import Shared
+from tui.state.beside import Beside
 from tui.state.cursor import Cursor
 from tui.state.remembered import first_time, seen
 from tui.widgets.stage import Stage
 
 if TYPE_CHECKING:
-    from tui.tours import Tour
+    from engine.tours import Stop, Tour
+    from tui.widgets.pick_list import Choice
     from tui.widgets.tour import Playing, TourPanel
+
+OWN = "a file of one's own …"
+"""The last entry of the list of tours."""
 
 
 class Touring(Shared):
     """While a tour is played the keys of next, back, Enter and Esc are its own; all others do what they always do."""
 
     playing: Playing | None = None
-    _stop_place: tuple[Cursor | None, View | None] = (None, None)
-    _quoted: dict[Address, float | None]
+    tour_file: str | None = None
+    keeps_other = False
+    _stop_place: tuple[Cursor | None, View | None, Beside | None] = (None, None, None)
+    _quoted: dict[Mark, Value]
+
+    starts_with: str | None = None
 
     # how it begins
 
-    def do_tour(self, sure: bool = False) -> None:
-        """The guided walk, from its beginning."""
-        from tui.tours import TourError, first_tour
+    def starts(self, tour: str | None, present: bool) -> None:
+        """What the app begins with, before its first frame: a tour, presented or not."""
+        self.starts_with = tour
+        if present:
+            self.call_after_refresh(self.present, True)
+
+    def do_tour(self) -> None:
+        """Choose one: those that come along, the first walk first, and files."""
+        from tui.screens.finder import FinderScreen, matching
+        from tui.tours import offered
+        from tui.widgets.pick_list import Choice
+
+        known = [Choice(str(path), title, words) for path, title, words in offered()]
+
+        def matches(text: str) -> Sequence[Choice]:
+            typed = [Choice(str(paths.place(text).path), text, paths.unreadable(text) or "a file", middle=True)]
+            return matching(known, text) or typed if text.strip() else [*known, Choice(OWN, OWN, "type its path")]
+
+        def chosen(choice: Choice | None) -> None:
+            if choice is not None:
+                self._ask_tour() if choice.value == OWN else self.play_file(choice.value)
+
+        self.app.push_screen(FinderScreen("tours", matches, "a title, or the path of a file"), chosen)
+
+    def _ask_tour(self) -> None:
+        from tui.screens.ask import AskScreen
+
+        def given(path: str | None) -> None:
+            if path is not None:
+                self.play_file(str(paths.place(path).path))
+
+        screen = AskScreen("a tour", "its file, TOML or Markdown", "", paths.unreadable, "tour.toml")
+        self.app.push_screen(screen, given)
+
+    def play_file(self, name: str, sure: bool = False) -> None:
+        """Walk the tour in a file, or one that comes along, by its name."""
+        from engine.tours import TourError, find_tour
+        from tui.tours import read_tour
 
         try:
-            tour = first_tour()
+            file = find_tour(name)
+            tour = read_tour(file)
         except TourError as error:
-            self.tell("no guided walk", str(error))
+            self._failed_first(str(error))
+            self.tell("no such tour", str(error))
         else:
-            self.play_tour(tour, sure)
+            self.play_tour(tour, sure, str(file))
 
     def offer_tour(self) -> None:
         """Offer the guided walk to who is here for the first time and opens no file; never again."""
@@ -50,46 +100,63 @@ class Touring(Shared):
 
     def _offered(self, wanted: bool | None) -> None:
         if wanted:
-            self.do_tour(sure=True)
+            from engine.tours import FIRST
 
-    def play_tour(self, tour: Tour, sure: bool = False) -> None:
+            self.play_file(FIRST, sure=True)
+
+    def play_tour(self, tour: Tour, sure: bool = False, file: str | None = None) -> None:
         """Walk a tour. Where something else is open it is asked whether that may go, unless one is sure."""
-        if self._is_open(tour):
-            self._begin(tour)
+        if self._is_open(tour) and self.trace is not None and self.trace.branches == 1:
+            self._begin(tour, file)
         elif self.trace is None or sure:
-            self._open_for(tour)
+            self._open_for(tour, file)
         else:
-            words = f"It opens “{tour.prompt}” in the model {tour.model}; what is open now is left and not saved."
-            self.tell(tour.title, words, (("enter", "walks"), ("w", "")), lambda: self._open_for(tour))
+            opens = f"It opens “{tour.prompt}” in the model {tour.model}; what is open now is left and not saved."
+            words = " ".join([*plain(parse(tour.about)), opens])
+            self.tell(tour.title, words, (("enter", "walks"), ("w", "")), lambda: self._open_for(tour, file))
 
     def _is_open(self, tour: Tour) -> bool:
-        return self.trace is not None and self.request == tour.request
+        """Whether the traces of a tour are here."""
+        here = self.trace is not None and self.request == tour.request
+        return here and (tour.other is None or (self.keeps_other and self.session.other is not None))
 
-    def _open_for(self, tour: Tour) -> None:
+    def _open_for(self, tour: Tour, file: str | None) -> None:
         async def opening() -> None:
-            await self._open(tour.request)
+            self.keeps_other = False
+            self.put_beside(None)
+            if self.trace is None or self.request != tour.request or self.trace.branches > 1:
+                await self._open(tour.request)
+            if tour.other is not None and self.trace is not None and self.request == tour.request:
+                self.keeps_other = await self.opened_beside(tour.other.request) is not None
             if self._is_open(tour):
-                self._begin(tour)
+                self._begin(tour, file)
 
         self._in_background(opening, "open")
 
-    def _begin(self, tour: Tour) -> None:
+    def _begin(self, tour: Tour, file: str | None) -> None:
+        from tui.tours import trouble
+
         assert self.trace is not None
-        if wrong := tour.trouble(self.trace):
+        if wrong := trouble(tour, self.trace, self.session.other if tour.other else None):
+            self.keeps_other = False
+            self.put_beside(None)
             self.tell("this tour does not fit its model", wrong)
             return
-        self.one_alone()
+        self.tour_file = file
         self._quoted = {}
+        self.tour_began(tour)
         self._stop_at(tour, 0)
 
     # on the way
 
     def tour_does(self, name: str) -> bool:
         """Whether an action of the registry leads along the tour that is played; if so it is done."""
-        if self.playing is None or (name == "back" and self.working):
+        if self.playing is None or (name == "back" and (self.working or self.presenting)):
             return False
         ways = {"step.next": self.tour_on, "step.previous": self.tour_back, "back": self.leave_tour,
                 "generate.branch": self.tour_enter}  # fmt: skip
+        if self.presenting:  # the keys of a presenter's remote
+            ways |= {"row.page_down": self.tour_on, "row.page_up": self.tour_back}
         if (way := ways.get(name)) is None:
             return False
         self.pause()
@@ -97,12 +164,14 @@ class Touring(Shared):
         return True
 
     def tour_on(self) -> None:
-        """The next stop; after the last one it ends."""
+        """The next stop; after the last one it ends, but who presents is not thrown out of it."""
         assert self.playing is not None
-        if self.playing.last:
-            self.leave_tour()
-        else:
+        if not self.playing.last:
             self._stop_at(self.playing.tour, self.playing.at + 1)
+        elif self.presenting:
+            self.say(f"this is the last stop; {keymap_of(self.app).key('back')} ends the presentation")
+        else:
+            self.leave_tour()
 
     def tour_back(self) -> None:
         """The stop before."""
@@ -123,10 +192,14 @@ class Touring(Shared):
 
     def leave_tour(self) -> None:
         """End it; one stays where one is."""
-        self.playing = None
+        self.playing = self.tour_file = None
+        self.keeps_other = False
+        if self.beside is None or self.beside.of is None:
+            self.put_beside(self.beside)  # the other trace is let go
         if (panel := self._panel()) is not None:
             panel.display = False
             self.call_after_refresh(self._make_room)
+        self.tour_moved()
 
     def on_tour_panel_clicked(self) -> None:
         """The panel was clicked."""
@@ -152,10 +225,11 @@ class Touring(Shared):
             self.maximised = ""
         self.go_to_address(str(stop.address))
         self.show_view(stop.view)
+        self.put_beside(self._beside_of(stop))
         if not self.query_one("#stages").display:
             self.tree_wanted = self.why_wanted = None
             self.place_panes()
-        self._stop_place = self.cursor, self.view
+        self._stop_place = self.cursor, self.view, self.beside
         self.playing = Playing(tour, at, answered)
         if (panel := self._panel()) is None:
             self.mount(TourPanel(id="tour"), before="#job")
@@ -163,8 +237,17 @@ class Touring(Shared):
             panel.display = True
         self.show_tour()
         self.call_after_refresh(self._make_room)
-        wanted = [place for one in tour.stops[at : at + 2] for place in one.values]
+        wanted = [mark for one in tour.stops[at : at + 2] for mark in one.marks if mark.kind != "key"]
         self._in_background(lambda: self._quote(wanted), "tour")
+
+    def _beside_of(self, stop: Stop) -> Beside | None:
+        if stop.beside is None:
+            return None
+        try:
+            return Beside.of_address(*self.here, stop.beside, self.session.other if self.keeps_other else None)
+        except (KeyError, AddressError) as error:  # the trace has changed since the tour began
+            self.say(str(error), "warning")
+            return None
 
     def show_tour(self) -> None:
         """Give the panel what it draws. Where its trace is gone, the tour is over."""
@@ -173,10 +256,11 @@ class Touring(Shared):
         if not self._is_open(self.playing.tour):
             self.leave_tour()
             return
-        self.playing = replace(self.playing, away=(self.cursor, self.view) != self._stop_place)
+        self.playing = replace(self.playing, away=(self.cursor, self.view, self.beside) != self._stop_place)
         self.playing = replace(self.playing, keys=tuple(self._tour_keys(self.playing)))
         if (panel := self._panel()) is not None:
-            panel.show(self.playing, self._quoted)
+            panel.show(self.playing, self._quoted, self.presenting)
+        self.tour_moved()
 
     def _tour_keys(self, playing: Playing) -> list[tuple[str, str]]:
         key = keymap_of(self.app).key
@@ -195,17 +279,28 @@ class Touring(Shared):
 
         return next(iter(self.query(TourPanel)), None)
 
-    async def _quote(self, places: list[Address]) -> None:
-        """Ask for the numbers that are quoted and not here."""
-        for place in places:
-            if place in self._quoted:
+    async def _quote(self, wanted: list[Mark]) -> None:
+        """Ask for what is quoted and not here."""
+        for mark in wanted:
+            if mark in self._quoted:
                 continue
             try:
-                values = (await self.client.request("window", address=str(place))).values
+                self._quoted[mark] = await self._quotation(mark)
             except (Stale, EngineGone):
                 return
             except EngineError:
-                self._quoted[place] = None
-            else:
-                self._quoted[place] = values[0] if len(values) == 1 else None
+                self._quoted[mark] = None
             self.show_tour()
+
+    async def _quotation(self, mark: Mark) -> Value:
+        """What stands at a mark. Raises EngineError."""
+        from tui.tours import token_at
+
+        if mark.kind == "token":
+            return token_at(mark.address, self.here[0])
+        if mark.kind == "top":
+            ranking = await self.session.ranking(self.here[0], mark.what)
+            return ranking.rows[0].label if ranking.rows else None
+        which: dict[str, Any] = {"trace": "other"} if mark.kind == "other" else {}
+        values = (await self.client.request("window", address=mark.what, **which)).values
+        return values[0] if len(values) == 1 else None

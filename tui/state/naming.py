@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
+from engine.sites import LETTERS
 from engine.views import DEPTH, DIFFERENCE, HEAD_AXES, WHOLE_PASS, together
 from tui.state.block import Block
 from tui.state.trace import Trace
@@ -69,9 +71,11 @@ def _own(plane: Plane, other: Plane) -> str:
 
 
 def name_of(one: Trace, other: Trace) -> str:
-    """What tells a trace from another one: its model, else its prompt in quotes."""
+    """What tells a trace from another one: its model, else its prompt in quotes, else what is edited in it."""
     if one.model != other.model:
         return one.model
+    if one.prompt == other.prompt and one.edits != other.edits:
+        return fit("; ".join(one.edits), min(NAME, cells("; ".join(one.edits)))) if one.edits else "not edited"
     if one.prompt == other.prompt:
         return "this trace" if other.run > one.run else "the other trace"
     return f"“{fit(one.prompt, min(NAME, cells(one.prompt)))}”"
@@ -87,3 +91,18 @@ def titles(plane: Plane) -> tuple[str, str]:
     if plane.minus is not None and plane.minus.step.block != step.block:
         return step.place_inside, step.place_inside
     return step.where, step.where_short
+
+
+def file_of_picture(plane: Plane) -> str:
+    """A name for a file, without its end, from the place that is looked at."""
+    place = [f"{LETTERS.get(axis, axis)}{index}" for axis, index in plane.place if axis != "batch" or index]
+    at = [] if plane.at is None or len(plane.trace.passes) == 1 else [f"pass{plane.at}"]
+    named = [plane.view.name] if plane.view.look or plane.view.over else []
+    words = [plane.step.site, *place, *named, *(["difference"] if plane.minus else []), *at]
+    return re.sub(r"[^A-Za-z0-9._]+", "-", "-".join(words)).strip("-.")[:120] or "layerstep"
+
+
+def file_of_words(text: str, usual: str) -> str:
+    """A name for a file, without its end, from the first words of a text; ``usual`` where it has none."""
+    words = "".join(char if char.isalnum() and char.isascii() else " " for char in text[:80]).split()[:5]
+    return "-".join(word.lower() for word in words) or usual

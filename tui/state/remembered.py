@@ -24,7 +24,7 @@ FORMAT = 1
 LARGEST = 16 << 20
 """Bytes of the file at most; a prompt is in it."""
 REQUEST = ("model", "prompt", "file", "chat", "target")
-"""What of a request is remembered: never a permission that was given for once."""
+"""What of a request is remembered, beside its edits: never a permission that was given for once."""
 PANES = ("", "tree", "stage", "why")
 
 
@@ -32,7 +32,7 @@ PANES = ("", "tree", "stage", "why")
 class Remembered:
     """What is remembered. ``tree`` and ``why`` are panes asked for or hidden; None leaves them to the width."""
 
-    request: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    request: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     address: str = ""
     views: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     shades: bool | None = None
@@ -71,7 +71,9 @@ def _read(found: Any) -> Remembered:
     known = {one.name for one in fields(Remembered)}
     given = {name: value for name, value in found.items() if name in known}
     read = Remembered(**given)
-    request = {name: _typed(read.request[name], str) for name in REQUEST if name in read.request}
+    request: dict[str, Any] = {name: _typed(read.request[name], str) for name in REQUEST if name in read.request}
+    if edits := [_typed(edit, str) for edit in _typed(read.request.get("edits", []), list)]:
+        request["edits"] = edits
     views = {_typed(name, str): _typed(view, str) for name, view in read.views.items()}
     for name in ("shades", "tree", "why"):
         if getattr(read, name) is not None:
@@ -131,9 +133,9 @@ def remember(path: Path | None, what: Remembered) -> None:
         file.write(text)
 
 
-def portable(request: Mapping[str, str]) -> dict[str, str]:
+def portable(request: Mapping[str, Any]) -> dict[str, Any]:
     """A request that means the same from another folder."""
-    kept = {name: request[name] for name in REQUEST if name in request}
+    kept = {name: request[name] for name in (*REQUEST, "edits") if name in request}
     if "file" in kept:
         kept["file"] = os.path.abspath(kept["file"])
     model = kept.get("model", "")

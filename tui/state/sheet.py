@@ -1,16 +1,14 @@
-"""A picture as a table: labels and numbers as text, for a spreadsheet or a script.
+"""A picture as a table: labels and numbers as text (`engine.csvtext`), for a spreadsheet or a script.
 
-A number is the shortest text that is read back as the same float32; what is not finite is ``NaN``, ``inf`` or
-``-inf``. A masked cell is the number that it has: 0 among attention weights, ``-inf`` among masked scores. A label that
-a spreadsheet would take for a formula (``=``, ``+``, ``-`` or ``@`` first) has a ``'`` before it.
+A masked cell is the number that it has: 0 among attention weights, ``-inf`` among masked scores.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from ctypes import c_float
+from collections.abc import Iterator
 
+from engine.csvtext import cell, label
+from engine.csvtext import number as number
 from tui.state.answers import Ranking
 from tui.state.block import Block
 from tui.state.looks import Cell, Grid, Histogram, Look, Rotation, Table, Thumbs
@@ -21,25 +19,6 @@ from tui.text import foreign
 Line = list[str]
 LABELLED = ("lens",)
 """Looks with a label in each cell beside its number."""
-FORMULA = ("=", "+", "-", "@")
-
-
-def number(value: float, whole: bool = False) -> str:
-    """A value with all of its digits and no more."""
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else str(value)
-    if whole:
-        return f"{value:.0f}"
-    for form in (".7g", ".8g", ".9g"):
-        if c_float(float(text := format(value, form))).value == value:
-            return text
-    return repr(float(value))  # more than a float32: a statistic
-
-
-def label(text: str) -> str:
-    """A label from outside: printable, and no formula."""
-    shown = foreign(text)
-    return f"'{shown}" if shown.startswith(FORMULA) else shown
 
 
 def heading(plane: Plane, cols: range | None = None) -> Line:
@@ -103,18 +82,18 @@ def of_look(told: Look) -> list[Line]:
     """The table behind a picture that the engine derived and that is no plane of numbers."""
     match told:
         case Table():
-            return [[label(column.name) for column in told.columns], *([_cell(c) for c in row] for row in told.rows)]
+            return [[label(column.name) for column in told.columns], *([cell(c) for c in row] for row in told.rows)]
         case Thumbs():
             rows = ([t.title, t.site, t.head, t.reduce, t.entropy] for t in told.tiles)
             return [
                 ["title", "site", "head", "over heads", "entropy in bits"],
-                *([_cell(c) for c in row] for row in rows),
+                *([cell(c) for c in row] for row in rows),
             ]
         case Rotation():
             names = ["pair", "dim", "with dim", "inv_freq", "angle", "cos", "sin"]
             names += [f"{when} {axis}" for when in ("before", "after") for axis in "xy"]
             turned = ([p.pair, *p.dims, p.inv_freq, p.angle, p.cos, p.sin, *p.before, *p.after] for p in told.pairs)
-            return [names, *([_cell(c) for c in row] for row in turned)]
+            return [names, *([cell(c) for c in row] for row in turned)]
         case Histogram():
             bins = [
                 [number(low), number(high), str(n)]
@@ -141,14 +120,4 @@ def about(told: Look) -> list[Line]:
             found.append(("convention", told.convention))
         case Histogram():
             found = [("1 %", told.q01), ("median", told.q50), ("99 %", told.q99), ("bins", len(told.counts))]
-    return [[name, _cell(value)] for name, value in found if value not in (None, "")]
-
-
-def _cell(cell: Cell) -> str:
-    if cell is None:
-        return ""
-    if isinstance(cell, str):
-        return label(cell)
-    if isinstance(cell, Sequence):
-        return label(" ".join(cell))
-    return number(cell, isinstance(cell, int))
+    return [[name, cell(value)] for name, value in found if value not in (None, "")]

@@ -135,6 +135,7 @@ class Trace:
     config: Mapping[str, Any] = field(default_factory=dict)
     facts: tuple[tuple[str, str], ...] = ()
     predicts: str | None = "next token"
+    edits: tuple[str, ...] = ()
     tokens: tuple[tuple[Token, ...], ...] = ()
     source_tokens: tuple[tuple[Token, ...], ...] = ()
     target: str = ""
@@ -161,6 +162,7 @@ class Trace:
             config=dict(summary.get("config") or {}),
             facts=tuple((str(name), str(words)) for name, words in summary.get("facts") or ()),
             predicts=summary.get("predicts", "next token"),
+            edits=tuple(str(edit) for edit in summary.get("edits") or ()),
             tokens=_tokens(summary.get("tokens")),
             source_tokens=_tokens(summary.get("source_tokens")),
             target=str(summary.get("target") or ""),

@@ -20,19 +20,28 @@ class HeaderLine(LineView, can_focus=False):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._facts: tuple[str, ...] = ()
-        self._place = self._sampling = self._branch = ""
+        self._place = self._sampling = self._branch = self._recording = ""
 
-    def show(self, trace: Trace | None, cursor: Cursor | None, state: str, sampling: str = "", file: str = "") -> None:
+    def show(
+        self,
+        trace: Trace | None,
+        cursor: Cursor | None,
+        state: str,
+        sampling: str = "",
+        file: str = "",
+        recording: str = "",
+    ) -> None:
         """Draw the trace's facts; ``state`` stands where there is no trace, ``sampling`` where it is not greedy.
 
-        ``file`` is the trace file that was opened, with or without its model.
+        ``file`` is the trace file that was opened, with or without its model, ``recording`` the tour that is recorded.
         """
         facts = facts_of(trace, file) if trace else (state,)
         place = f"step {cursor.step + 1}/{len(trace.steps)}" if trace and cursor else ""
         key = keymap_of(self.app).key("generate.branches")
         branch = f"branch {trace.branch + 1} of {trace.branches} ({key})" if trace and trace.branches > 1 else ""
-        if (facts, place, sampling, branch) != (self._facts, self._place, self._sampling, self._branch):
-            self._facts, self._place, self._sampling, self._branch = facts, place, sampling, branch
+        shown = (facts, place, sampling, branch, recording)
+        if shown != (self._facts, self._place, self._sampling, self._branch, self._recording):
+            self._facts, self._place, self._sampling, self._branch, self._recording = shown
             self.forget()
 
     def strip(self, y: int) -> Strip:
@@ -46,7 +55,9 @@ class HeaderLine(LineView, can_focus=False):
             place = f"{fit(self._sampling, min(len(self._sampling), spare))} · {place}"
         if self._branch and width - len(name) - len(place) - 4 >= len(self._branch):
             place = f"{self._branch} · {place}"
-        room = width - len(name) - len(place) - 1
+        mark = f" ● {self._recording} " if self._recording and width - len(name) - len(place) > 12 else ""
+        mark = fit(mark, min(len(mark), max(0, width - len(name) - len(place) - 2)))
+        room = width - len(name) - len(mark) - len(place) - 1
         facts = list(self._facts)
         while len(facts) > 1 and cells(" · ".join(facts)) + 3 > room:
             facts.pop(-1 if len(facts) < 6 else -3)
@@ -54,6 +65,7 @@ class HeaderLine(LineView, can_focus=False):
         return [
             Segment(name, inks.primary + inks.strong.without_color),
             Segment(fit(text, max(0, room)), inks.muted),
+            Segment(mark, inks.accent),
             Segment(" " + place, inks.strong),
         ]
 
@@ -67,6 +79,7 @@ def facts_of(trace: Trace, file: str = "") -> tuple[str, ...]:
         for fact in (
             foreign(trace.model),
             fit(name, min(cells(name), LONGEST_NAME)),
+            "edited" if trace.edits else "",
             f"{config['n_layers']} layers" if "n_layers" in config else "",
             (f"{heads} heads" + (f", {kv} kv" if kv and kv != heads else "")) if heads else "",
             f"d {config['d_model']}" if "d_model" in config else "",

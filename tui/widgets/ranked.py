@@ -64,8 +64,8 @@ class Ranked(RowsView):
         return self.cached((rank, rank == self.cell[0], width), lambda: self._line(rank, width), width)
 
     def _has_logit(self, width: int) -> bool:
-        """Whether there is room for the logit: what tokens are drawn from goes first."""
-        return width >= 66 or not (self.ranking and self.ranking.sampled)
+        """Whether there is room for the logit: the probability, and what tokens are drawn from, go first."""
+        return width >= (66 if self.ranking and self.ranking.sampled else 53)
 
     def _line(self, rank: int, width: int) -> list[Segment]:
         assert self.ranking is not None
