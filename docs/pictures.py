@@ -1,4 +1,4 @@
-"""Draws the README's pictures: the real app on the real engine and a sample model, as SVG.
+"""Draws the README's pictures: the real app on the real engine and a sample model, and a figure, as SVG.
 
 python docs/pictures.py
 """
@@ -10,6 +10,8 @@ import os
 import re
 from pathlib import Path
 
+from engine import load_model, save_as, trace
+from engine.export.formats import FigureStyle
 from tui.app import LayerstepApp
 from tui.client import EngineClient
 from tui.link import ProcessLink
@@ -29,18 +31,21 @@ PICTURES = {
     "cache": ("modern", "tokens", (160, 45), (*("g",) * 6, "K", "left", "3", "m", "4", "m", "5", "m", "1")),
 }
 """File name -> model, the place looked at, size in cells, keys that are pressed then."""
+FIGURE = ("The server crashed because the disk was full", "blocks.1.attn.pattern[h=5]")
+"""The prompt and the place of the figure."""
+PRESENTED = ("heads", (132, 38), ("right",) * 2)
+"""The tour that is presented, the size in cells, keys that are pressed then."""
 
 
-async def draw(name: str, model: str, address: str, size: tuple[int, int], keys: tuple[str, ...]) -> None:
-    app = LayerstepApp(lambda: EngineClient(ProcessLink), {"model": model, "prompt": PROMPT}, address)
+async def draw(name: str, app: LayerstepApp, size: tuple[int, int], keys: tuple[str, ...]) -> None:
     async with app.run_test(size=size) as pilot:
         for _ in range(600):
             await pilot.pause(0.1)
             strips = app.screen._compositor.render_strips()
-            if strips and re.search(r"step \d+/", strips[0].text) and not len(app.screen.workers):
+            if strips and re.search(r"\d+/\d+", strips[0].text) and not len(app.screen.workers):
                 break
         else:
-            raise SystemExit(f"{name}: the app did not open {PROMPT!r} within a minute")
+            raise SystemExit(f"{name}: the app did not open it within a minute")
         for key in keys:
             await pilot.press(key)
             await pilot.pause(0.7)  # it asks the engine
@@ -54,7 +59,12 @@ def main() -> None:
     os.environ |= {"COLORTERM": "truecolor", "TERM": "xterm-256color"}  # cells filled with colour, whoever draws
     FOLDER.mkdir(exist_ok=True)
     for name, (model, address, size, keys) in PICTURES.items():
-        asyncio.run(draw(name, model, address, size, keys))
+        app = LayerstepApp(lambda: EngineClient(ProcessLink), {"model": model, "prompt": PROMPT}, address)
+        asyncio.run(draw(name, app, size, keys))
+    tour, size, keys = PRESENTED
+    asyncio.run(draw("presented", LayerstepApp(lambda: EngineClient(ProcessLink), tour=tour, present=True), size, keys))
+    trace_of = trace(load_model("modern"), FIGURE[0])
+    save_as(trace_of, FOLDER / "figure.svg", at=FIGURE[1], style=FigureStyle(size="page"), force=True)
 
 
 if __name__ == "__main__":
