@@ -69,6 +69,8 @@ def open_arrays(path: Path) -> Arrays:
         if start[8:9] != b"{":
             raise ArraysError(f"{where} is neither an npz nor a safetensors file")
         found = Safetensors(path)
+    except ArraysError:
+        raise
     except CheckpointError as error:
         raise ArraysError(str(error)) from None
     except (OSError, ValueError) as error:
@@ -125,7 +127,9 @@ class Npz:
         """Dtype, shape and order of an npy file, of which its size says that they are true."""
         from numpy.lib import format as npy
 
-        version = npy.read_magic(file)
+        if file.read(len(npy.MAGIC_PREFIX)) != npy.MAGIC_PREFIX:
+            raise ArraysError(f"{self._where}: {_shown(name)} is no array, and an npz holds nothing else")
+        version = tuple(file.read(2))
         if version not in ((1, 0), (2, 0)):
             raise ArraysError(f"{self._where}: {_shown(name)} is npy of version {version}; save it as plain numbers")
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0

@@ -20,7 +20,7 @@ from engine.chat import messages_of
 from engine.checkpoints.lookup import find
 from engine.checks import Check, worst
 from engine.continuing import Branches, sampling_of
-from engine.errors import AddressError, LayerstepError, PromptError
+from engine.errors import AddressError, Cancelled, LayerstepError, PromptError
 from engine.export import saving
 from engine.export.formats import format_of
 from engine.export.order import Order
@@ -35,6 +35,7 @@ from engine.sampling import Sampling
 from engine.sites import HELD_AXES, PASS_AXES, Address
 from engine.summary import dtype_of, numbers, summary
 from engine.text import display
+from engine.tours import read_tour
 from engine.traces import Trace
 from engine.windows import Difference, Plane
 
@@ -131,7 +132,8 @@ class Session:
         if not more:
             return made
         grown = Branches(made)
-        grown.generate(model, {"n": more}, watch)
+        if grown.generate(model, {"n": more}, watch)["generated"]["stopped"] == "cancelled":
+            raise Cancelled("cancelled")  # what was generated until then is not what was asked for
         return grown.trace
 
     def show(self, trace: Trace, which: str = "main") -> None:
@@ -318,7 +320,7 @@ class Session:
         """
         trace, minus = self.trace_of(params), params.get("minus") or {}
         other = self.trace_of({"trace": minus["trace"]}) if minus.get("trace") else None
-        beside = self.slots["other"].branches
+        tour = read_tour(params["tour"]) if params.get("tour") else None
         order = Order(
             trace,
             format_of(Path(params["path"]), params.get("to")).name,
@@ -330,8 +332,8 @@ class Session:
             selection=Selection(**{key: tuple(params[key]) for key in ("keep", "layers", "heads") if params.get(key)}),
             dtype=params.get("dtype") or "auto",
             max_size=params.get("max_size"),
-            tour=_tour(params.get("tour")),
-            beside=beside.trace if beside else None,
+            tour=tour,
+            beside=self.trace_of({"trace": "other"}) if tour is not None and tour.other is not None else None,
             notes=bool(params.get("notes")),
         )
         path = Path(params["path"])
@@ -339,14 +341,6 @@ class Session:
 
     def save(self, path: Path, force: bool) -> Json:
         return {"path": str(path), "size": self.trace.save(path, force=force)}
-
-
-def _tour(name: str | None) -> Any:
-    if not name:
-        return None
-    from engine.tours import read_tour
-
-    return read_tour(name)
 
 
 def _which(params: Mapping[str, Any]) -> str:

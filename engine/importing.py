@@ -29,6 +29,7 @@ from engine.dtypes import ITEMSIZE
 from engine.errors import ArraysError, MemoryLimitError, PromptError
 from engine.model import DTYPES, Model, load_model
 from engine.ops.base import PassInfo, at_least_float32
+from engine.ops.base import counted as noun
 from engine.ops.norm import RMSNorm
 from engine.ops.residual import Carry
 from engine.plan import refuse_if_too_much
@@ -43,7 +44,7 @@ from engine.tokenizer import Tokenizer
 from engine.traces import Pass, Trace, fingerprint
 
 IDS = ("input_ids", "tokens", "token_ids", "ids")
-"""What the tokens are called in files; the first that is there counts."""
+"""What the tokens are called in files."""
 ALL_ONES, COUNTED = ("attention_mask",), ("positions", "position_ids", "key_positions", "cache_position")
 """What says that nothing is hidden, and what counts from 0; anything else there is refused."""
 SCORES = "attn_scores"
@@ -261,7 +262,7 @@ def _imported(arrays: Arrays, subject: Model, ids: Prompt | None, source: str, w
         if isinstance(step.op, Carry) and step.site.name in kept:
             kept.setdefault(step.reads[0], kept[step.site.name])
     kept = {step.site.name: kept[step.site.name] for step in subject.program.steps if step.site.name in kept}
-    notices = [f"imported from {source}: layerstep did not compute the {len(kept)} tensors in it", *said]
+    notices = [f"imported from {source}: layerstep did not compute the {noun(len(kept), 'tensor')} in it", *said]
     for why in dict.fromkeys(left_out.values()):
         notices.append(f"left out ({why}): {told(name for name in left_out if left_out[name] == why)}")
     made = _trace(subject, rows, text, kept, dtype, notices)
@@ -272,7 +273,10 @@ def _imported(arrays: Arrays, subject: Model, ids: Prompt | None, source: str, w
 def _tokens(arrays: Arrays, subject: Model, ids: Prompt | None) -> tuple[list[list[Token]], str, list[str]]:
     """The rows of tokens, their text, and what there is to say of them. Raises ArraysError and PromptError."""
     by_name = {canonical(name): name for name in arrays.names}
-    inside = next((_whole(arrays, by_name[name]) for name in IDS if name in by_name), None)
+    named = {name: _whole(arrays, by_name[name]) for name in IDS if name in by_name}
+    inside = next(iter(named.values()), None)
+    if other := next((name for name, ids_there in named.items() if ids_there != inside), None):
+        raise ArraysError(f"{next(iter(named))} and {other} are both the tokens, and they differ")
     prompt = inside if ids is None else plain(ids)
     if prompt is None:
         raise ArraysError(f"there are no tokens here ({' or '.join(IDS[:2])}); give them with --ids or --prompt")
@@ -295,9 +299,9 @@ def _whole(arrays: Arrays, name: str) -> list[list[int]]:
     shape, dtype = arrays.shape(name), arrays.dtype(name)
     if len(shape) not in (1, 2) or not 0 < prod(shape) <= MOST_TOKENS or not dtype.startswith(("int", "uint", "bool")):
         raise ArraysError(
-            f"{_shown(name)} is {list(shape)} of {_shown(dtype)}, and should be whole numbers [batch, pos]"
+            f"{_shown(name)} is {_shown(str(list(shape)))} of {_shown(dtype)}, and should be whole numbers [batch, pos]"
         )
-    rows: list[list[int]] = arrays.tensor(name).to(torch.int64).reshape(-1, shape[-1]).tolist()
+    rows: list[list[int]] = arrays.tensor(name).reshape(-1, shape[-1]).tolist()
     return rows
 
 
@@ -311,8 +315,8 @@ def _check(one: _Wanted, arrays: Arrays, subject: Model, sizes: Mapping[str, int
     if shape not in (ought, _without_batch(ought, one, sizes)):
         n = sizes["pos"]
         raise ArraysError(
-            f"{_shown(one.name)} is {list(shape)}, and for {n} tokens of {subject.name} {told(one.sites)} is "
-            f"{list(ought)}"
+            f"{_shown(one.name)} is {_shown(str(list(shape)))}, and for {noun(n, 'token')} of {subject.name} "
+            f"{told(one.sites)} is {list(ought)}"
         )
     if step.op.int64 != (dtype == "int64") or (not step.op.int64 and dtype not in DTYPES):
         kind = "int64" if step.op.int64 else ", ".join(ITEMSIZE)
@@ -378,7 +382,8 @@ def _doubts(made: Trace, subject: Model, watch: Watch | None) -> Iterator[str]:
     """What of the imported tensors is not as it should be: invariants, and the model's own run where it can be had."""
     failed = [check for check in made.iter_checks() if not check.ok]
     if failed:
-        yield f"{len(failed)} checks do not hold, the first in {failed[0].site}: {failed[0].text}"
+        do = "does" if len(failed) == 1 else "do"
+        yield f"{noun(len(failed), 'check')} {do} not hold, the first in {failed[0].site}: {failed[0].text}"
     if not subject.weights:
         return
     ids = [[token.id for token in row] for row in made.tokens]
@@ -394,10 +399,12 @@ def _doubts(made: Trace, subject: Model, watch: Watch | None) -> Iterator[str]:
     if not other:
         yield f"{subject.name}'s own run agrees: no tensor is off by more than {max(gaps.values(), default=0):.1g}"
         return
+    first, gap = other[0], gaps[other[0]]
+    by = f"by {gap:.2g} of its largest number" if gap < float("inf") else "which is finite in other places"
     yield (
-        f"{len(other)} of {len(names)} tensors are not those of {subject.name}'s own run, the first {other[0]}, by "
-        f"{gaps[other[0]]:.2g} of its largest number: other weights, or a norm folded into them (TransformerLens does, "
-        "unless loaded with from_pretrained_no_processing)"
+        f"{len(other)} of {noun(len(names), 'tensor')} are not those of {subject.name}'s own run, the first {first}, "
+        f"{by}: other weights, or a norm folded into them (TransformerLens does, unless loaded with "
+        "from_pretrained_no_processing)"
     )
 
 

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from engine.dtypes import dtype_name
 from engine.ops.attention import SinkSoftmax, Softmax
+from engine.ops.base import at_least_float32
 from engine.runtime import Watch
-from engine.sites import SOURCE_AXES, TOKEN_AXES, Address, within_block
+from engine.sites import TOKEN_AXES, Address, within_block
 from engine.statistics import Statistics
 from engine.traces import Trace
 from engine.views import DIFFERENCE, together
@@ -90,8 +89,8 @@ class Place:
 
     def token(self, axis: str, position: int) -> str:
         """The token at a position of an axis: of the source, along an axis of an encoder beside a decoder."""
-        row = (self.trace.source_tokens if axis in SOURCE_AXES.values() else self.trace.tokens)[self.row]
-        return row[position].label if position < len(row) else ""
+        line = self.trace.line(axis, self.row)
+        return line[position].label if position < len(line) else ""
 
     def labelled(self, axis: Axis) -> bool:
         return axis.name in TOKEN_AXES
@@ -119,8 +118,7 @@ class Place:
 
     def to_json(self) -> dict[str, Any]:
         """The place with all its values, nested as its axes are."""
-        wide = self.tensor.float() if self.tensor.dtype in (torch.bfloat16, torch.float16) else self.tensor
-        return self.about() | {"values": wide.tolist()}
+        return self.about() | {"values": at_least_float32(self.tensor).tolist()}
 
     def about(self) -> dict[str, Any]:
         """All of it but its values."""
@@ -156,5 +154,4 @@ def figures(stats: Mapping[str, Any]) -> str:
 
 def exact(number: Tensor) -> str:
     """One number with as many digits as it has; a 16-bit one as the float32 that equals it."""
-    wide = number.float() if number.dtype in (torch.bfloat16, torch.float16) else number
-    return str(wide.detach().cpu().numpy()[()])
+    return str(at_least_float32(number).detach().cpu().numpy()[()])

@@ -12,7 +12,7 @@ import torch
 
 from engine.edits import UNEDITED
 from engine.errors import AddressError
-from engine.ops.base import Op, Shape
+from engine.ops.base import Cost, Op, Shape
 from engine.sites import Site, matches, normalise
 
 
@@ -174,9 +174,16 @@ class Program:
 
     def flops(self, sizes: Mapping[str, int]) -> int:
         """Floating-point operations of the steps on the path."""
+        costs = self.costs(sizes, 1)
+        return sum(costs[s.site.name].flops for s in self.steps if s.on_path)
+
+    def costs(self, sizes: Mapping[str, int], itemsize: int) -> dict[str, Cost]:
+        """What every step computes and moves, by the site it writes, in a model of so many bytes a number."""
         shapes = {site.name: self.shape(site, sizes) for site in self.sites}
-        return sum(
-            s.op.flops([shapes[r] for r in s.reads], [self.params[p] for p in s.params], shapes[s.site.name])
+        return {
+            s.site.name: s.op.cost(
+                [shapes[r] for r in s.reads], [self.params[p] for p in s.params], shapes[s.site.name],
+                s.itemsize(itemsize),
+            )
             for s in self.steps
-            if s.on_path
-        )
+        }  # fmt: skip

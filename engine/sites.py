@@ -118,6 +118,12 @@ def within_block(name: str) -> str:
     return name.removeprefix(ENCODER).split(".", 2)[2] if block_of(name) is not None else name
 
 
+def depth_name(name: str) -> str:
+    """What a place along depth is called: ``2.mid`` of ``blocks.2.resid_mid``, ``2.mlp`` of ``blocks.2.mlp_out``."""
+    inner, block = within_block(name).removeprefix("resid_").removesuffix("_out"), block_of(name)
+    return inner if block is None else f"{block}.{inner}"
+
+
 def matches(name: str, patterns: Iterable[str]) -> bool:
     """Whether a site name matches one of the patterns (``blocks.*.attn.q``)."""
     return any(fnmatchcase(name, normalise(pattern)) for pattern in patterns)

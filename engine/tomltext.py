@@ -10,6 +10,11 @@ from typing import Any
 LARGEST = 1 << 20
 """Bytes of a file at most: settings and tours are small."""
 
+DEEPEST = 50
+"""Parts of a key at most: what tomllib notes of one grows with their square."""
+
+_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+_DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}", re.ASCII)
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -35,6 +40,8 @@ def loads(text: str, what: str) -> dict[str, Any]:
     """The tables in a text. Raises Unreadable."""
     import tomllib
 
+    if deep := _DEEP_KEY.search(text):
+        raise Unreadable(f"is no {what}: a key has more than {DEEPEST} parts", text.count("\n", 0, deep.start()) + 1)
     with bounds(what):
         try:
             return tomllib.loads(text)

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from engine.appkeys import usual_key
 from engine.continuing import Branches
-from engine.errors import AddressError, Cancelled, LayerstepError
+from engine.errors import AddressError, Cancelled, LayerstepError, TourError
 from engine.markdown import Tree, parse, texts
 from engine.model import Model, load_model
 from engine.pictures import CHAIN, Wish, picture, views_of
@@ -58,11 +58,15 @@ def open_tour(
 
 @dataclass(frozen=True)
 class TourRun:
-    """A tour with its trace, and the other one where it has one."""
+    """A tour with its trace, and the other one where it has one. Raises TourError where that is not given."""
 
     tour: Tour
     main: Trace
     other: Trace | None = None
+
+    def __post_init__(self) -> None:
+        if self.tour.other is not None and self.other is None:
+            raise TourError("this tour is of two traces; give the other one as well (beside=…)")
 
     @cached_property
     def values(self) -> dict[Mark, Value]:

@@ -118,6 +118,10 @@ class Trace:
         """Positions over all passes, padding included."""
         return self.passes[-1].stop
 
+    def line(self, axis: str, row: int = 0) -> tuple[Token, ...]:
+        """The tokens that an axis runs over: of the source, along an axis of an encoder beside a decoder."""
+        return (self.source_tokens if axis in SOURCE_AXES.values() else self.tokens)[row]
+
     def __len__(self) -> int:
         return self.length
 

@@ -73,11 +73,12 @@ def _misplaced(place: Address, kind: str, trace: Trace) -> str:
         index = place.resolve(step.axes, step.shape)
     except AddressError as error:
         return str(error)
-    if kind == "top" and place.site not in RANKED:
-        return f"{place}: tokens are ranked at {' and '.join(RANKED)}"
-    if kind == "token" and not (step.whole and set(step.axes) & set(TOKEN_AXES)):
+    sizes = zip(step.axes, step.shape, strict=True)
+    free = [axis for axis, size in sizes if size != 1 and not isinstance(index.get(axis), int)]
+    if kind == "top" and (place.site not in RANKED or free != ["d_vocab"]):
+        return f"{place}: tokens are ranked at one position of {' or '.join(RANKED)}"
+    if kind == "token" and (free or not (step.whole and set(step.axes) & set(TOKEN_AXES))):
         return f"{place} is no token"
-    needed = [axis for axis in step.axes if kind in ("value", "other") or (kind == "token" and axis != "batch")]
-    if not all(isinstance(index.get(axis), int) for axis in needed):
+    if kind in ("value", "other") and free:
         return f"{place} is not one number; give an index for each of {', '.join(step.axes)}"
     return ""

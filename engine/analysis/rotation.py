@@ -90,7 +90,7 @@ def rotation(trace: Trace, place: Address) -> Rotation:
 
 def _positions(trace: Trace, table: str) -> str:
     """The site of the positions that a table was made for."""
-    step = trace.program.step(table)
+    step = trace.program.computing(table)
     assert step is not None
     assert isinstance(step.op, RotaryTable)
     return step.reads[0]

@@ -6,17 +6,17 @@ import io
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from engine.cli.idle import refuse_idle
 from engine.cli.interrupt import prompt_interrupts
-from engine.cli.options import DEFAULT_MODEL, keep_of, run_options, size_of, source_command
+from engine.cli.options import DEFAULT_MODEL, ONLY_FOR_PROMPTS, keep_of, run_options, size_of, source_command
 from engine.cli.progress import Progress
-from engine.cli.source import Held, is_file, open_other, open_source, record, refuse_for_file
+from engine.cli.source import Held, is_file, open_file, open_other, record, refuse_for_file
 from engine.cli.streams import say, say_error, say_json
 from engine.errors import ExportError
 from engine.export.figures.style import FONTS, OF_A_TRACE, PALETTES
@@ -110,7 +110,7 @@ def command(
     for where in (options["address"], options["minus"]):
         if where is not None:
             Address.parse(where)  # before anything is loaded
-    _refuse_idle(context, form, options)
+    refuse_idle(context, form, options | {"tour": tour})
     if form.name == "cast":
         return _cast(context, source, path, force, tour, as_json, options)
     from engine.export.saving import write
@@ -146,30 +146,6 @@ def _form(to: str | None, path: str | None) -> Format:
     return format_of(Path(path or ""), to)
 
 
-_FOR: Mapping[str, Callable[[Format], bool]] = {
-    **dict.fromkeys(
-        ("size", "palette", "theme", "font", "peaks", "caption"), lambda form: form.home.startswith("figures")
-    ),
-    **dict.fromkeys(("view", "over", "minus", "other", "other_model"), lambda form: "picture" in form.of),
-    **dict.fromkeys(("layers", "heads", "round_to"), lambda form: "trace" in form.of and bool(form.home)),
-    "notes": lambda form: "tour" in form.of and bool(form.home),
-    "title": lambda form: "tour" in form.of and bool(form.home),
-    "max_size": lambda form: bool(form.home),
-}
-"""Options that only some formats know."""
-
-
-def _refuse_idle(context: click.Context, form: Format, options: dict[str, Any]) -> None:
-    """Refuse an option that would be without effect."""
-    named = {name for name in _FOR if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE}
-    for name in sorted(named):
-        if not _FOR[name](form):
-            those = ", ".join(other.name for other in FORMATS.values() if _FOR[name](other))
-            raise click.UsageError(f"--{name.replace('_', '-')} is not for {form.name}; it is for {those}")
-    if options["address"] is not None and (idle := named & {"layers", "heads"}):
-        raise click.UsageError(f"--{min(idle)} chooses of a whole trace; name what you want of one place in --at")
-
-
 def _order(context: click.Context, form: Format, source: str | None, tour: str | None, options: dict[str, Any]) -> Any:
     """What is ordered, its traces recorded or opened."""
     run = {name: options.pop(name) for name in (*_RUN,)}
@@ -203,8 +179,8 @@ def _order(context: click.Context, form: Format, source: str | None, tour: str |
         return Order(run_of.main, tour=walked, beside=run_of.other, **how)
     models: Held = {}
     if source is not None and source != "-" and is_file(source):
-        refuse_for_file(context, _ONLY_RECORDING)
-        trace = open_source(context, source, {**run, "keep": ("all",)}, models)
+        refuse_for_file(context, [name for name in ONLY_FOR_PROMPTS if name != "keep"])
+        trace = open_file(source, run["model"], run["allow_pickle"])
     else:
         recorded = ("residual",) if selection.keep == ("residual",) else ("all",)
         trace = record(source, **{**run, "keep": recorded}, held=models)
@@ -220,7 +196,6 @@ _RUN = (
     "model", "keep", "kernel", "device", "dtype", "max_memory", "target", "literal", "chat", "ids", "allow_pickle",
     "edit",
 )  # fmt: skip
-_ONLY_RECORDING = ("kernel", "device", "dtype", "max_memory", "literal", "ids", "chat", "target", "edit")
 
 
 def _tell(size: int | None) -> None:
@@ -257,7 +232,8 @@ def _cast(
     if tour is None and source is not None and is_file(source):
         request = {"file": source, "model": options["model"]}
     elif tour is None:
-        request = {"model": options["model"] or DEFAULT_MODEL, "prompt": source, "target": options["target"],
+        named = {key: options[key] for key in ("target", "device", "dtype", "kernel", "chat", "allow_pickle")}
+        request = {"model": options["model"] or DEFAULT_MODEL, "prompt": source, **named,
                    "edits": list(options["edit"] or ()) or None}  # fmt: skip
     if path == "-":
         raise click.UsageError("a cast is written to a file; name it with -o")

@@ -13,7 +13,7 @@ from engine.cli.layout import ROWS, SKIPPED, pick, room, screen, table, to_right
 from engine.cli.tables import Format
 from engine.cli.viewtext import bar
 from engine.jsontext import Json
-from engine.sites import LETTERS, SOURCE_AXES, Address, block_of, within_block
+from engine.sites import LETTERS, Address, depth_name
 from engine.text import cells, display, fit
 from engine.traces import Trace
 
@@ -53,7 +53,7 @@ def _grid(trace: Trace, told: Json, values: Sequence[Sequence[float]], full: boo
         yield "(empty)"
         return
     down = pick(len(named), len(named) if full else ROWS)
-    heads = [_depth_name(site) for site in sites]
+    heads = [depth_name(site) for site in sites]
     wide = max(len(heads[-1]), *(cells(display(text)) for row in named for text in row), *map(len, heads))
     wide = min(WIDEST_CELL, wide) if room(full) else wide
     margin = min(20, screen() // 3, max(cells(display(label)) for label in labels))
@@ -78,8 +78,7 @@ def _labels(trace: Trace, told: Json) -> list[str]:
     """The positions of a grid, each with its token."""
     place, rows = Address.parse(told["address"]), told["rows"]
     row = next((i for axis, i in place.index if LETTERS.get(axis, axis) == "b" and isinstance(i, int)), 0)
-    source = rows["axis"] in SOURCE_AXES.values()
-    line = (trace.source_tokens if source else trace.tokens)[row]
+    line = trace.line(rows["axis"], row)
     first = trace.origin(place.site, rows["axis"], place.at)
     positions = range(rows["start"], rows["start"] + rows["size"])
     return [f"{i} {line[first + i].label}" if first + i < len(line) else str(i) for i in positions]
@@ -89,13 +88,6 @@ def _cell(value: float, text: str | None, write: Format) -> str:
     if text is None:
         return write(value)
     return f"{_number(value, 2)} {text}" if math.isfinite(value) else "nan"
-
-
-def _depth_name(site: str) -> str:
-    """``2.mid`` of ``blocks.2.resid_mid``."""
-    inner = within_block(site).removeprefix("resid_").removesuffix("_out")
-    block = block_of(site)
-    return inner if block is None else f"{block}.{inner}"
 
 
 def _tiles(told: Json, values: Tensor | None, full: bool) -> Iterator[str]:

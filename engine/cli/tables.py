@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.cli.layout import ROWS, SKIPPED, columns, pick, room, screen, to_right
-from engine.place import Axis, Place, figures
+from engine.place import Axis, Place, exact, figures
 from engine.text import cells, fit
 
 SLICES, RANKED, SHORTEST_LABEL, WIDEST_LABEL = 4, 10, 5, 12
@@ -68,7 +68,7 @@ def tensor_lines(place: Place, full: bool) -> Iterator[str]:
     if any(not axis.size for axis in place.axes):
         yield "(empty)"
     elif not place.axes:
-        yield f"{place.address} = {exact(place)}"
+        yield f"{place.address} = {exact(place.tensor)}"
     elif len(place.axes) == 1 and place.axes[0].name == "d_vocab":
         yield from _ranking(place, full)
     elif len(place.axes) == 1 and place.labelled(place.axes[0]):
@@ -79,14 +79,6 @@ def tensor_lines(place: Place, full: bool) -> Iterator[str]:
         yield from _matrix(place, full)
     else:
         yield from _slices(place, full)
-
-
-def exact(place: Place) -> str:
-    """One number, with as many digits as it has."""
-    number = place.tensor
-    if not number.is_floating_point() or place.dtype == "bfloat16":
-        return f"{number.item():.5g}" if number.is_floating_point() else str(number.item())
-    return str(number.cpu().numpy()[()])
 
 
 def _slices(place: Place, full: bool) -> Iterator[str]:

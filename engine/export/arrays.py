@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 META = "__meta__"
 CODES = {name: code for code, (name, _) in DTYPES.items()}
-ENTRY = 512
+ENTRY = 240
 """About how many bytes an entry of a zip file takes beside its numbers."""
 PIECE = 16 * 1024 * 1024
 

@@ -13,6 +13,7 @@ from engine.dtypes import dtype_name
 from engine.export.order import Order
 from engine.export.selection import parts
 from engine.jsontext import Json
+from engine.ops.base import Cost
 from engine.place import Place
 from engine.runtime import Watch
 from engine.sites import SOURCE_AXES, within_block
@@ -135,20 +136,21 @@ def steps(order: Order, watch: Watch | None = None) -> Table:
     """A row for every tensor that is chosen: its step, its cost over all passes, and how its numbers are spread."""
     trace, found = order.trace, parts(order.trace, order.selection)
     number_of = {step.site.name: i for i, step in enumerate(trace.program.steps)}
+    costs = _costs(trace)
     rows: list[dict[str, Any]] = []
     for done, part in enumerate(found):
         name, step = part.site.name, trace.program.step(part.site.name)
         if watch is not None:
             watch(done, len(found), name)
         stats = windows.statistics(Plane.find(trace, name)) if part.numel else {}
-        flops, touched = _cost(trace, name)
+        cost = costs.get(name, Cost(0, 0))
         rows.append({
             "step": number_of.get(name), "site": name, "title": step.op.text.title if step else "given",
             "block": part.site.block, "axes": " ".join(part.site.axes),
             "shape": " ".join(map(str, trace.shape(name))), "dtype": dtype_name(part.dtype),
             "on path": int(part.on_path), "kept": int(trace.kept(name, len(trace.passes) - 1)),
             "reads": " ".join(step.reads) if step else "", "weights": _weights(trace, name),
-            "flops": flops, "bytes": touched, "size": math.prod(trace.shape(name)),
+            "flops": cost.flops, "bytes": cost.bytes, "size": math.prod(trace.shape(name)),
             "finite": stats.get("count", 0), "not finite": stats.get("nonfinite", 0), "masked": stats.get("masked", 0),
             **{key: stats.get(key) for key in ("min", "max", "mean", "std", "norm")},
         })  # fmt: skip
@@ -160,18 +162,14 @@ def steps(order: Order, watch: Watch | None = None) -> Table:
     ]
 
 
-def _cost(trace: Trace, name: str) -> tuple[int, int]:
-    """FLOPs and bytes moved by the step that writes a site, over all passes."""
-    step = trace.program.step(name)
-    if step is None:
-        return 0, 0
-    flops = touched = 0
-    params = [trace.program.params[param] for param in step.params]
-    for at in range(1 if name in trace.program.once else len(trace.passes)):
-        reads, out = [trace.shape(read, at) for read in step.reads], trace.shape(name, at)
-        cost = step.op.cost(reads, params, out, step.itemsize(trace.dtype.itemsize))
-        flops, touched = flops + cost.flops, touched + cost.bytes
-    return flops, touched
+def _costs(trace: Trace) -> dict[str, Cost]:
+    """What each step computes and moves over all passes, by the site it writes."""
+    found: dict[str, Cost] = {}
+    for at in range(len(trace.passes)):
+        for name, cost in trace.program.costs(trace.sizes(at), trace.dtype.itemsize).items():
+            if not (at and name in trace.program.once):
+                found[name] = found.get(name, Cost(0, 0)) + cost
+    return found
 
 
 def _weights(trace: Trace, name: str) -> int:

@@ -19,16 +19,23 @@ from engine.export.order import Order
 from engine.export.tables import Cell, lines
 from engine.export.walk import Stage, plain
 from engine.htmltext import ends, short
-from engine.pictures import Picture, Wish, picture
+from engine.pictures import Picture, Wish, find_view, picture
 from engine.place import Place
 from engine.runtime import Watch
+from engine.sites import Address
 from engine.summary import numbers
 from engine.text import Token
 from engine.told import fields, traits
 from engine.traces import Trace
 
-FIGURE = 512 * 1024
-"""How many bytes a figure takes at most, as a rule."""
+DPI = 150
+"""Dots an inch of its figures: enough on a screen and in print, where they are a page wide."""
+WORDS, TABLE = 40_000, 110_000
+"""About how many bytes the words take, and a figure that is a table or many pictures."""
+FIGURE, NUMBER, MANY = 24_000, 800, 32
+"""… another figure, and each number in a cell of it, as there are where it has at most so many rows and columns."""
+BAR, SIDE = 250, 1_650
+"""… a bar, and a row or column of a square of cells alone."""
 FIGURES_SAY_IT = ("histogram", "tokens", "thumbs")
 """Kinds of pictures that say in figures all that a table would."""
 ROWS, COLUMNS, TOKENS = 12, 13, 64
@@ -37,7 +44,27 @@ ROWS, COLUMNS, TOKENS = 12, 13, 64
 
 def size(order: Order) -> int | None:
     """About the bytes of the file."""
-    return FIGURE // 4 + FIGURE * walk.count(order)
+    return WORDS + sum(map(_figure, walk.wishes(order)))
+
+
+def cheaper(order: Order, limit: int) -> str:
+    """What makes the file smaller."""
+    less = "a tour of fewer stops" if order.tour is not None else "fewer steps with --keep or --layers"
+    return f"choose {less}"
+
+
+def _figure(wish: Wish) -> int:
+    """About the bytes of a figure."""
+    view, place, trace = find_view(wish, wish.view or ""), Address.parse(wish.address), wish.trace
+    if view.kind not in ("attention", "matrix", "bars"):
+        return TABLE
+    site = trace.program.site(place.site)
+    sizes = dict(zip(site.axes, trace.shape(site.name, place.at), strict=True))
+    spread = [sizes[axis] for axis in view.spread]
+    cells = math.prod(spread)
+    if len(spread) < 2:
+        return FIGURE + BAR * cells
+    return FIGURE + NUMBER * cells if max(spread) <= MANY else int(SIDE * math.sqrt(cells))
 
 
 def write(order: Order, file: BinaryIO, watch: Watch | None = None) -> None:
@@ -119,7 +146,7 @@ class _Sheet:
         from engine.export.figures import draw
 
         shown, file = picture(wish, watch), io.BytesIO()
-        draw.write(Order(wish.trace, "png", at=wish.address, view=wish.view, style=self.style), file)
+        draw.write(Order(wish.trace, "png", at=wish.address, view=wish.view, style=self.style), file, dpi=DPI)
         self.figures.append(base64.b64encode(file.getvalue()).decode())
         number = len(self.figures)
         yield f"![{plain(_title(shown))}][figure-{number}]"

@@ -28,8 +28,10 @@ from engine.stretches import stretches
 from engine.traceformat import Rows
 from engine.traces import Trace
 
-PICTURE = 32 * 1024
-"""About how many bytes a picture takes."""
+PICTURE, TOKEN, TOKENS = 9_000, 800, 30
+"""About how many bytes a picture takes, and with each of so many tokens."""
+OVERVIEW, FEW = 3, 5
+"""About how many pictures the trace's own overview is worth; and how many there are of what is no tour."""
 LINE = 48 * 1024
 """Bytes of the trace in a line of base64."""
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -49,7 +51,9 @@ class Held(NamedTuple):
 def size(order: Order) -> int | None:
     """About the bytes of the file."""
     traces = [order.trace, *([order.beside] if order.beside is not None else [])]
-    return sum(4 * _bytes(trace) // 3 for trace in traces) + PICTURE * (8 + (walk.count(order) if order.tour else 0))
+    pictures = OVERVIEW + (sum(1 for _ in walk.wishes(order)) if order.tour is not None else FEW)
+    each = PICTURE + TOKEN * min(order.trace.length, TOKENS)
+    return sum(4 * _bytes(trace) // 3 for trace in traces) + pictures * each
 
 
 def cheaper(order: Order, limit: int) -> str:
@@ -87,7 +91,7 @@ def _bytes(trace: Trace) -> int:
     for tensor in stretches(trace.program, [p.length for p in trace.passes], passes).values():
         parts = tensor.parts if isinstance(tensor, Rows) else (tensor,)
         seen[tuple((part.data_ptr(), part.shape, part.stride()) for part in parts)] = tensor.nbytes
-    return sum(seen.values()) + 64 * 1024
+    return sum(seen.values()) + 24 * 1024
 
 
 def _embed(held: Held, number: int, file: BinaryIO) -> None:

@@ -51,14 +51,22 @@ def write(
     check_target(path, ExportError, force=force)
     home, size = _measured(order, tell)
     with whole_file(path, ExportError, force=force, size=size or 0) as file:
-        home.write(order, file, watch)
-        file.flush()
-        return file.tell()
+        return _written(order, home, file, watch)
 
 
 def write_to(order: Order, file: BinaryIO, watch: Watch | None = None, tell: Tell = lambda size: None) -> None:
-    """Write what is ordered to an open file."""
-    _measured(order, tell)[0].write(order, file, watch)
+    """Write what is ordered to an open file, which is of no use where this raises."""
+    _written(order, _measured(order, tell)[0], file, watch)
+
+
+def _written(order: Order, home: ModuleType, file: BinaryIO, watch: Watch | None) -> int:
+    """Write the file; its size. What was said of that before is an estimate, so a limit that is named is kept here."""
+    home.write(order, file, watch)
+    file.flush()
+    size = file.tell()
+    if order.max_size is not None and size > order.max_size:
+        raise _too_large(order, home, size, order.max_size)
+    return size
 
 
 def _measured(order: Order, tell: Tell) -> tuple[ModuleType, int | None]:
@@ -68,15 +76,20 @@ def _measured(order: Order, tell: Tell) -> tuple[ModuleType, int | None]:
     tell(size)
     limit = order.max_size if order.max_size is not None else MAX_SIZE.get(order.to)
     if size is not None and limit is not None and size > limit:
-        cheaper = home.cheaper(order, limit) if hasattr(home, "cheaper") else _CHEAPER
-        raise ExportError(
-            f"this would be {human(size)}, over the limit of {human(limit)}; {cheaper}, "
-            f"or allow it with --max-size {-(-size // 1024**2)}M"
-        )
+        raise _too_large(order, home, size, limit)
     return home, size
 
 
-_CHEAPER = "choose less with --keep, --layers or --heads, or round with --round-to float16"
+def _too_large(order: Order, home: ModuleType, size: int, limit: int) -> ExportError:
+    cheaper = home.cheaper(order, limit) if hasattr(home, "cheaper") else _LESS if order.at is None else _PART
+    return ExportError(
+        f"this would be {human(size)}, over the limit of {human(limit)}; {cheaper}, "
+        f"or allow it with --max-size {-(-size // 1024**2)}M"
+    )
+
+
+_LESS = "choose less with --keep, --layers or --heads, or round with --round-to float16"
+_PART = "name a smaller part in --at"
 
 
 def _home(order: Order) -> ModuleType:

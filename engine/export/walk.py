@@ -36,11 +36,19 @@ def stages(order: Order) -> Iterator[Stage]:
         yield from _steps(order)
 
 
+def wishes(order: Order) -> Iterator[Wish]:
+    """The pictures of all places. Raises as `stages` does."""
+    if order.tour is None:
+        yield from (stage.wish for stage in _steps(order))
+        return
+    run = TourRun(order.tour, order.trace, order.beside)
+    for stop in order.tour.stops:
+        yield from filter(None, (run.wish(stop), run.beside(stop)))
+
+
 def count(order: Order) -> int:
-    """How many pictures there are."""
-    if order.tour is not None:
-        return sum(1 + (stop.beside is not None) for stop in order.tour.stops)
-    return sum(1 for _ in _steps(order))
+    """How many places there are."""
+    return len(order.tour.stops) if order.tour is not None else sum(1 for _ in _steps(order))
 
 
 def title_of(order: Order) -> str:

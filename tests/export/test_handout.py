@@ -38,7 +38,7 @@ def drawn_fast(monkeypatch) -> None:
     """Figures of one dot: what is tested is not how they look."""
     file = io.BytesIO()
     Image.new("L", (1, 1)).save(file, format="png")
-    monkeypatch.setattr(draw, "write", lambda order, out, watch=None: out.write(file.getvalue()))
+    monkeypatch.setattr(draw, "write", lambda order, out, watch=None, dpi=None: out.write(file.getvalue()))
 
 
 def tables(text: str) -> list[list[list[str]]]:
@@ -151,4 +151,4 @@ def test_half_a_surrogate_pair_in_a_title_is_no_crash() -> None:
 def test_whoever_watches_hears_of_each_stop() -> None:
     heard: list[tuple[int, int, str]] = []
     handout.write(Order(walked(), "md", tour=TOUR), io.BytesIO(), lambda *told: heard.append(told))
-    assert [told for told in heard if told[2] == STOP.title] == [(0, 3, STOP.title), (1, 3, STOP.title)]
+    assert [told for told in heard if told[2] == STOP.title] == [(0, 2, STOP.title), (1, 2, STOP.title)]

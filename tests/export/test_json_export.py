@@ -92,7 +92,7 @@ def test_what_is_not_finite_is_one_of_three_words() -> None:
 )
 def test_a_float32_is_the_shortest_text_that_comes_back(value: float) -> None:
     own = torch.tensor([value])
-    [text] = jsonfile.texts(own)
+    text = b"".join(jsonfile.nested(own)).decode().strip("[]")
     assert np.float32(json.loads(text)).tobytes() == own.numpy().tobytes()
     digits = re.sub(r"e.*|[-.]", "", text).strip("0")
     assert len(digits) <= len(re.sub(r"e.*|[-.]", "", str(own.numpy()[0])).strip("0"))
@@ -101,9 +101,9 @@ def test_a_float32_is_the_shortest_text_that_comes_back(value: float) -> None:
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (0, 3), (1,), (2, 3), (2, 1, 2, 2)])
 def test_numbers_are_nested_as_their_axes_are(shape: tuple[int, ...]) -> None:
     values = torch.arange(float(np.prod(shape))).reshape(shape)
-    assert json.loads("".join(jsonfile.nested(values))) == values.tolist()
+    assert json.loads(b"".join(jsonfile.nested(values))) == values.tolist()
     assert (
-        json.loads("".join(jsonfile.nested(values.transpose(0, -1) if shape else values)))
+        json.loads(b"".join(jsonfile.nested(values.transpose(0, -1) if shape else values)))
         == (values.transpose(0, -1) if shape else values).tolist()
     )
 
@@ -113,8 +113,8 @@ def test_numbers_in_pieces_are_the_same_numbers(at_once: int, monkeypatch) -> No
     monkeypatch.setattr(jsonfile, "AT_ONCE", at_once)
     values = torch.randn(3, 4, 5)
     pieces = list(jsonfile.nested(values))
-    assert np.array_equal(np.array(json.loads("".join(pieces)), dtype=np.float32), values.numpy())
-    assert max(piece.count(",") for piece in pieces) <= max(at_once, 5)
+    assert np.array_equal(np.array(json.loads(b"".join(pieces)), dtype=np.float32), values.numpy())
+    assert max(piece.count(b",") for piece in pieces) <= max(at_once, 5)
 
 
 @pytest.mark.parametrize("t", [walked, hostile])

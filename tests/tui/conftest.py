@@ -9,8 +9,8 @@ from textual import _wait
 from textual.pilot import Pilot
 
 _wait.SLEEP_GRANULARITY, _wait.SLEEP_IDLE = 1 / 250, 1 / 5000
-"""A pilot waits until the app was idle for so long: a fifth of what Textual has it wait, which was half of the time that
-these tests took."""
+"""A pilot waits until the app was idle for so long: a fifth of what Textual has it wait, which was half of the time
+that these tests took."""
 _resize = Pilot.resize_terminal
 
 

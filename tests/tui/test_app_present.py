@@ -139,9 +139,9 @@ async def test_an_engine_that_ends_ends_it(tmp_path: Path) -> None:
     ("mark", "words"),
     [
         ("{other:nowhere[b=0]}", "there is no site nowhere"),
-        ("{top:embed[b=0,p=1]}", "tokens are ranked at logits and probs"),
+        ("{top:embed[b=0,p=1]}", "tokens are ranked at one position of logits or probs"),
         ("{token:embed[b=0,p=1,d=0]}", "embed[b=0,p=1,d=0] is no token"),
-        ("{token:tokens[b=0]}", "is not one number"),
+        ("{token:tokens[b=0]}", "tokens[b=0] is no token"),
         ("{value:tokens[b=0,p=1]@7}", "there is no pass 7"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
 from textual.events import Key, Resize
+from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.widget import Widget
@@ -242,6 +243,15 @@ class MainScreen(
             super()._update_focus_styles(focused, blurred)
 
     # size
+
+    def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
+        """Lay out, and tell who has another size. Textual tells those whose place on its map changed, but whoever asks
+        for a place between a scroll and a layout has renewed that map, and then nobody is told."""
+        before = {widget: widget.outer_size for widget in self._compositor._full_map}
+        super()._refresh_layout(size, scroll)
+        for widget, was in before.items():
+            if (now := widget.outer_size) != was:
+                widget.post_message(Resize(now, widget.virtual_size, widget.container_size))
 
     def on_resize(self, event: Resize) -> None:
         """Panes for this width; a notice where nothing fits."""

@@ -153,9 +153,9 @@ class Recording(Shared):
         """Take up a draft that was left; what it is of is opened."""
         self._draft = draft
         self._record(tour)
-        if not recorded.fits(tour, self.request):
-            request = {key: value for key, value in tour.request.items() if key != "generate"}
-            self.open(request)
+        here = _generated(self.trace.tokens) if self.trace is not None else 0
+        if not recorded.fits(tour, self.request) or here < tour.generate:
+            self.open(tour.request)
 
     def _record(self, tour: Tour | None) -> None:
         """Another state of the recording; the draft follows."""
@@ -187,6 +187,7 @@ class Recording(Shared):
 
         def given(title: str | None) -> None:
             if title is not None:
+                self._record(replace(tour, title=title.strip()))
                 self._ask_file(recorded.finished(tour, title.strip()))
 
         def check(text: str) -> str:

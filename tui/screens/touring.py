@@ -179,12 +179,17 @@ class Touring(Shared):
         self._stop_at(self.playing.tour, max(0, self.playing.at - 1))
 
     def tour_enter(self) -> None:
-        """What comes next: the answer, beside whatever one went to see for it; back to the stop; on."""
+        """What comes next: the words below; the answer, beside what one went to see for it; back to the stop; on."""
         assert self.playing is not None
-        if self.playing.asks:
+        panel = self._panel()
+        if panel is not None and panel.unread:
+            panel.read_on()
+        elif self.playing.asks:
             self.playing = replace(self.playing, answered=True)
             self.show_tour()
             self.call_after_refresh(self._make_room)
+            if panel is not None:
+                self.call_after_refresh(panel.see_answer)
         elif self.playing.away:
             self._stop_at(self.playing.tour, self.playing.at, self.playing.answered)
         else:
@@ -257,22 +262,9 @@ class Touring(Shared):
             self.leave_tour()
             return
         self.playing = replace(self.playing, away=(self.cursor, self.view, self.beside) != self._stop_place)
-        self.playing = replace(self.playing, keys=tuple(self._tour_keys(self.playing)))
         if (panel := self._panel()) is not None:
             panel.show(self.playing, self._quoted, self.presenting)
         self.tour_moved()
-
-    def _tour_keys(self, playing: Playing) -> list[tuple[str, str]]:
-        key = keymap_of(self.app).key
-        on, enter = key("step.next"), key("generate.branch")
-        if playing.asks:
-            ways = [(enter, "answer"), (on, "next")]
-        elif playing.away:
-            ways = [(enter, "comes back"), (on, "next")]
-        else:
-            ways = [(f"{on}/{enter}", "ends" if playing.last else "next")]
-        back = [(key("step.previous"), "back")] if playing.at else []
-        return [*ways, *back, (key("back"), "leaves")]
 
     def _panel(self) -> TourPanel | None:
         from tui.widgets.tour import TourPanel

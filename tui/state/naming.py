@@ -75,10 +75,18 @@ def name_of(one: Trace, other: Trace) -> str:
     if one.model != other.model:
         return one.model
     if one.prompt == other.prompt and one.edits != other.edits:
-        return fit("; ".join(one.edits), min(NAME, cells("; ".join(one.edits)))) if one.edits else "not edited"
+        return _edits(one.edits)
     if one.prompt == other.prompt:
         return "this trace" if other.run > one.run else "the other trace"
     return f"“{fit(one.prompt, min(NAME, cells(one.prompt)))}”"
+
+
+def _edits(edits: tuple[str, ...]) -> str:
+    """``blocks.1.attn.z[h=5] = 0``; of several that are too long how many there are."""
+    words = "; ".join(edits) or "not edited"
+    if len(edits) > 1 and cells(words) > NAME:
+        return f"{len(edits)} edits"
+    return fit(words, min(NAME, cells(words)))
 
 
 def titles(plane: Plane) -> tuple[str, str]:

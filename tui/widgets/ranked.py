@@ -54,9 +54,10 @@ class Ranked(RowsView):
             text = f" no ranking: {self.ranking.nonfinite} values here are not finite" if y == 0 else ""
             return self.cached(("bad", y), lambda: [Segment(fit(text, width), self.inks.error)], width)
         if y == 0:
-            drawn = f"  {'drawn from':>10}" if self.ranking.sampled else ""
-            logit = f"  {'logit':>9}" if self._has_logit(width) else ""
-            head = f" rank  {fit('token', 14)} {'id':>6}{logit}  {'probability':>11}{drawn}"
+            token_id = f"{'id':>6}  " if self._has_id(width) else ""
+            logit = f"{'logit':>9}  " if self._has_logit(width) else ""
+            drawn = f"{'drawn from':>11}" if self.ranking.sampled else ""
+            head = f" rank  {fit('token', 14)} {token_id}{logit}{'probability':>11} {drawn}"
             return self.cached("head", lambda: [Segment(fit(head, width), self.inks.faint)], width)
         rank = y - 1 + self.scroll_offset.y
         if rank >= self.count:
@@ -66,6 +67,10 @@ class Ranked(RowsView):
     def _has_logit(self, width: int) -> bool:
         """Whether there is room for the logit: the probability, and what tokens are drawn from, go first."""
         return width >= (66 if self.ranking and self.ranking.sampled else 53)
+
+    def _has_id(self, width: int) -> bool:
+        """Whether there is room for the id: it goes after the logit."""
+        return width >= (55 if self.ranking and self.ranking.sampled else 42)
 
     def _line(self, rank: int, width: int) -> list[Segment]:
         assert self.ranking is not None
@@ -78,16 +83,17 @@ class Ranked(RowsView):
             Segment("▸" if here else " ", inks.accent),
             Segment(right(str(rank + 1), 4) + "  ", quiet),
             Segment(fit(row.label, 14) + " ", text),
-            Segment(right(str(row.id), 6) + "  ", quiet),
+            *([Segment(right(str(row.id), 6) + "  ", quiet)] if self._has_id(width) else []),
             *([Segment(right(exact(row.logit)[:9], 9) + "  ", quiet)] if self._has_logit(width) else []),
             Segment(right(_share(row.prob), 11) + " ", quiet if sampled else text),
         ]
         if sampled:
             segments.append(Segment(right("·" if row.drawn is None else _share(row.drawn), 11) + " ", text))
+        room = width - sum(segment.cell_length for segment in segments) - 1
         return [
             *segments,
             Segment(" ", inks.text),
-            *bar(weight, top or 1, width - (66 if sampled else 54), False, inks.bar_up, inks.bar_down, inks.bar_track),
+            *bar(weight, top or 1, room, False, inks.bar_up, inks.bar_down, inks.bar_track),
         ]
 
 

@@ -50,15 +50,13 @@ def step_costs(trace: Trace, passes: Sequence[int]) -> list[StepCost]:
     found: dict[str, list[Cost]] = {}
     layers: dict[str, set[str]] = {}
     for at in passes:
-        sizes = trace.sizes(at)
-        shapes = {site.name: trace.program.shape(site, sizes) for site in trace.program.sites}
+        costs_of = trace.program.costs(trace.sizes(at), trace.dtype.itemsize)
         for step in trace.program.steps:
             if not step.on_path or (at and step.site.name in trace.program.once):
                 continue
             site = step.site.name
             name = (ENCODER if site.startswith(ENCODER) else "") + within_block(site)
-            reads, params = [shapes[read] for read in step.reads], [trace.program.params[p] for p in step.params]
-            found.setdefault(name, []).append(step.op.cost(reads, params, shapes[site], trace.dtype.itemsize))
+            found.setdefault(name, []).append(costs_of[site])
             layers.setdefault(name, set()).add(site)
     return [StepCost(name, len(layers[name]), sum(costs, Cost(0, 0))) for name, costs in found.items()]
 
@@ -76,10 +74,10 @@ def cost(trace: Trace, style: FigureStyle, title: str = "") -> Subject:
 
 def roofline(trace: Trace, style: FigureStyle, title: str = "") -> Subject:
     """Every step at its operations per byte, under the most that a machine could do there. Raises ExportError for
-    peaks that are no positive numbers."""
+    peaks that no machine has."""
     flops, rate = peaks = style.peaks or ASSUMED
-    if not all(math.isfinite(peak) and peak > 0 for peak in peaks):
-        raise ExportError("a roofline's peaks are FLOPs and bytes a second, both above 0, e.g. 1e12 and 1e11")
+    if not all(1 <= peak <= 1e30 for peak in peaks):
+        raise ExportError("a roofline's peaks are FLOPs and bytes a second, both from 1 to 1e30, e.g. 1e12 and 1e11")
     said = f"{amount(flops)}FLOP/s and {amount(rate)}B/s"
     given = f"peaks as given: {said}" if style.peaks else f"assumed peaks, of no machine in particular: {said}"
     passes = [0] if len(trace.passes) == 1 else [0, len(trace.passes) - 1]

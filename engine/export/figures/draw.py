@@ -33,15 +33,21 @@ def size(order: Order) -> int | None:
     return None
 
 
-def write(order: Order, file: BinaryIO, watch: Watch | None = None) -> None:
-    """Draw what is ordered into a file. The same order gives the same bytes. Raises ExportError for what cannot be
-    drawn, and what a picture raises."""
+def cheaper(order: Order, limit: int) -> str:
+    """What makes the file smaller."""
+    return "choose a smaller --size or another format"
+
+
+def write(order: Order, file: BinaryIO, watch: Watch | None = None, dpi: int | None = None) -> None:
+    """Draw what is ordered into a file, a PNG in so many dots an inch (None: as is usual for its size). The same order
+    gives the same bytes. Raises ExportError for what cannot be drawn, and what a picture raises."""
     from engine.export.figures.sheet import drawing
 
     subject = ordered(order, watch)
     style = checked(order.style)
     with drawing(style.font):
-        _sheet(subject, style).figure.savefig(file, format=order.to, metadata=_metadata(subject, style, order.to))
+        how: dict[str, Any] = {"format": order.to, "metadata": _metadata(subject, style, order.to), "dpi": dpi or "figure"}
+        _sheet(subject, style).figure.savefig(file, **how)
 
 
 def figure(of: Drawn, style: FigureStyle | None = None) -> Figure:
