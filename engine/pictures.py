@@ -69,13 +69,25 @@ def views_of(trace: Trace, site: Site, at: int | None = None) -> tuple[View, ...
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """An index that nobody named, of so many along its axis."""
+
+    axis: str
+    index: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.axis} {self.index} of {self.size}"
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """What a view shows of a trace, with nothing said of how it is drawn.
 
     Of a window of a tensor ``place`` has the numbers, their axes and a label for each index; of a look ``told`` is what
     the engine derived (`engine.analysis.looks`), with its numbers in ``values`` where it has many. ``view`` is None
-    where an address is asked for as it is. ``taken`` says in words which index was taken of each axis that the address
-    does not name.
+    where an address is asked for as it is. ``taken`` are the indices along axes that the address does not
+    name.
     """
 
     trace: Trace
@@ -84,7 +96,7 @@ class Picture:
     place: Place | None = None
     told: Json | None = None
     values: Tensor | None = None
-    taken: str = ""
+    taken: tuple[Taken, ...] = ()
 
     def to_json(self) -> Json:
         """Everything in it; floats may be NaN or infinite."""
@@ -203,16 +215,15 @@ def _address_of_look(wish: Wish, view: View) -> str:
     return str(Address(site.name, tuple((a, i) for a, i in chosen.items() if i is not None), place.at))
 
 
-def _taken(trace: Trace, asked: str, shown: str) -> str:
-    """Which index was taken of each axis that an address does not name; '' where none of them had a choice."""
+def _taken(trace: Trace, asked: str, shown: str) -> tuple[Taken, ...]:
+    """Which index was taken of each axis that an address does not name and that had a choice."""
     place = Address.parse(asked)
     site = trace.program.site(place.site)
     shape = trace.shape(site.name, place.at)
     sizes, named = dict(zip(site.axes, shape, strict=True)), place.resolve(site.axes, shape)
     found = Address.parse(shown).resolve(site.axes, shape)
-    words = [
-        f"{axis} {i} of {sizes[axis]} ({LETTERS[axis]}= for another)"
+    return tuple(
+        Taken(axis, i, sizes[axis])
         for axis, i in found.items()
         if isinstance(i, int) and axis not in named and sizes[axis] > 1
-    ]
-    return ", ".join(words)
+    )

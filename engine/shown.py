@@ -71,7 +71,7 @@ def show(
 
 def picture_html(shown: Picture) -> Iterator[Element]:
     """A picture as elements: its title, its drawing, the words to it."""
-    taken = [html.line(f"taken: {shown.taken}", faint=True)] if shown.taken else []
+    taken = [html.line(f"taken: {', '.join(map(str, shown.taken))}", faint=True)] if shown.taken else []
     if shown.place is not None:
         place = shown.place
         sizes = " × ".join(f"{axis.name} {axis.size}" for axis in place.axes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import re
 import sys
 from importlib import import_module
@@ -17,12 +18,12 @@ from engine.cli.interrupt import prompt_interrupts
 from engine.cli.options import DEFAULT_MODEL, ONLY_FOR_PROMPTS, keep_of, run_options, size_of, source_command
 from engine.cli.progress import Progress
 from engine.cli.source import Held, is_file, open_file, open_other, record, refuse_for_file
-from engine.cli.streams import say, say_error, say_json
+from engine.cli.streams import say, say_bytes, say_error, say_json
 from engine.errors import ExportError
 from engine.export.figures.style import FONTS, OF_A_TRACE, PALETTES
 from engine.export.formats import CAPTIONS, DTYPES, FORMATS, SIZES, THEMES, FigureStyle, Format, format_of
 from engine.sites import Address
-from engine.text import human
+from engine.text import display, human
 from engine.wholefile import check_target
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ def command(
     from engine.export.saving import write
 
     target = None if path is None else Path(path)
+    if path is not None and path.endswith(("/", os.sep)):
+        raise ExportError(f"{display(path)} is a folder; name a file in it")
     if target is not None and path != "-":
         check_target(target, ExportError, force=force)  # before anything runs
     order = _order(context, form, source, tour, options)
@@ -155,7 +158,7 @@ def _order(context: click.Context, form: Format, source: str | None, tour: str |
     keep = keep_of(run.pop("keep"))
     selection = Selection((keep,) if isinstance(keep, str) else tuple(keep), options["layers"], options["heads"])
     style = FigureStyle(
-        options["size"], options["palette"], options["theme"], options["caption"] or "", options["font"],
+        options["size"], options["palette"], options["theme"], "", options["font"],
         options["peaks"],
     )  # fmt: skip
     how: dict[str, Any] = {
@@ -210,7 +213,7 @@ def _print(order: Any, form: Format, watch: Any) -> None:
 
     whole = io.BytesIO()
     write_to(order, whole, watch=watch)
-    sys.stdout.buffer.write(whole.getbuffer())
+    say_bytes(whole.getbuffer())
 
 
 def _name(trace: Trace, address: str | None, tour: str | None) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.cli import lookstext, viewtext
 from engine.cli.tables import place_lines
 from engine.jsontext import Json
-from engine.pictures import Picture, TooManyError, Wish, picture
+from engine.pictures import Picture, Taken, TooManyError, Wish, picture
 from engine.runtime import Watch
+from engine.sites import LETTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,13 @@ def _lines(found: Picture, full: bool) -> Iterable[str]:
     return _saying(found.taken, viewtext.lines(found.place, found.view.name, full))
 
 
-def _saying(taken: str, lines: Iterable[str]) -> Iterator[str]:
+def _saying(taken: Sequence[Taken], lines: Iterable[str]) -> Iterator[str]:
     """Lines of a picture, with what was taken below the first one."""
     rest = iter(lines)
     yield next(rest)
     if taken:
-        yield f"taken: {taken}"
+        words = (f"{one} ({LETTERS[one.axis]}= for another)" for one in taken)
+        yield f"taken: {', '.join(words)}"
     yield from rest
 
 

@@ -447,7 +447,7 @@ def test_figures_of_a_trace_are_refused_where_they_mean_nothing():
 def test_a_caption_says_what_is_shown_from_where_and_what_was_taken():
     t = walked()
     said = draw.caption(Wish(t, PATTERN, "arcs"))
-    for part in ("attn.pattern of block 1, head 0", "p = eˢ / Σ eˢ", "Taken: head 0 of 8", "Model modern", "“The disk"):
+    for part in ("attn.pattern of block 1, head 0", "p = eˢ / Σ eˢ", "Of head 0 of 8", "Model modern", "“The disk"):
         assert part in said
     assert "cells are masked" in said
     latex = draw.caption(Wish(t, PATTERN, "arcs"), "latex")

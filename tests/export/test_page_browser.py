@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ import torch
 from chromium import Browser, chromium
 from chromium import Page as Tab
 from hostile_trace import HOSTILE, hostile
+from pypdf import PdfReader
 from tiny_bert import PROMPT, write_bert
 from tiny_t5 import SOURCE, TARGET, write_t5
 from torch import Tensor
@@ -233,7 +235,7 @@ EVERYWHERE = """(async () => {
   const painted = () => new Promise(done => requestAnimationFrame(done));
   const {address} = layerstep.state();
   for (let n = 0; n < %d; n++) {
-    dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight"}));
+    document.querySelector("nav.tree").dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowDown", bubbles: true}));
     if (n %% %d === 0) await painted();
     if (n %% %d === 0) for (let v = 0; v < 9; v++) {
       dispatchEvent(new KeyboardEvent("keydown", {key: "v"}));
@@ -279,6 +281,15 @@ question = "**What** `</script>` <b>next</b>? [a](javascript:alert(1)) ![b](http
 answer = "{top:logits[b=0,p=8]} {value:embed[b=0,p=1,d=2]}"
 notes = "<script>alert(2)</script>"
 beside = "tokens[b=0,p=3]"
+"""
+
+
+SECOND = """
+[[stop]]
+title = "Then"
+address = "blocks.1.attn.pattern[b=0,h=5,q=7,k=6]"
+view = "arcs"
+narration = "There."
 """
 
 
@@ -360,16 +371,20 @@ def test_a_tour_is_walked_with_its_answers_hidden(opened, walked) -> None:
     number = f"{float(walked['embed[b=0,p=1,d=2]']):#.3g}".rstrip(".")
     assert tab.evaluate("document.querySelector('.narration strong').textContent") == number
     assert not tab.evaluate("document.querySelector('details.answer').open")
-    tab.press("o")
+    tab.press("Enter")  # first the answer, as in the app; another one would go on
     assert tab.evaluate("document.querySelector('details.answer').open")
     assert walked.top(1, pos=8)[0].label in tab.evaluate("document.querySelector('details.answer').textContent")
     quiet(tab)
 
 
-def test_it_prints_one_figure_a_page(opened, walked) -> None:
-    tab = opened(walked, CELL)
-    assert tab.pdf().startswith(b"%PDF")
-    quiet(tab)
+def test_it_prints_what_is_shown_or_each_stop_of_a_tour_on_a_page(opened, walked) -> None:
+    tour = parse_tour((TOUR + SECOND).replace("NARRATION", '"Here."').encode(), "t.toml")
+    for more, pages in (({}, 1), ({"tour": tour}, len(tour.stops))):
+        tab = opened(walked, CELL, **more)
+        printed = PdfReader(io.BytesIO(tab.pdf())).pages
+        assert len(printed) == pages
+        assert "pattern" in printed[-1].extract_text()
+        quiet(tab)
 
 
 def test_a_phone_scrolls_no_page_sideways(opened, walked) -> None:

@@ -6,8 +6,8 @@ from engine.errors import ExportError
 from engine.export.figures.cells import LEAST, MOST, MOST_ARCS, shared
 from engine.export.figures.latex import escaped
 from engine.export.figures.subject import Subject
+from engine.export.figures.words import edited, quoted
 from engine.export.figures.words import formula as formula
-from engine.export.figures.words import quoted
 from engine.export.figures.words import source as source
 from engine.export.figures.words import title as title
 from engine.pictures import Picture
@@ -23,6 +23,7 @@ def said(subject: Subject, form: str = "text") -> str:
         raise ExportError(f"a caption is {' or '.join(FORMS)}, and not {display(form)[:40]!r}")
     trace = subject.trace
     origin = f"Model {trace.config.name}" + (f", prompt {quoted(trace)}" if trace.prompt else "")
+    origin += f", edited: {edits}" if (edits := edited(trace)) else ""
     if form == "text":
         return " ".join(
             _sentence(display(part)) for part in (subject.title, subject.formula, *subject.facts, origin) if part
@@ -43,7 +44,7 @@ def latex_of(picture: Picture) -> str:
 
 def made_of(picture: Picture) -> tuple[str, ...]:
     """What was taken, is hidden, is not finite or shares a cell, a sentence each."""
-    found = [f"Taken: {picture.taken}"] if picture.taken else []
+    found = [f"Of {', '.join(map(str, picture.taken))}"] if picture.taken else []
     place, view = picture.place, picture.view
     if place is None:
         return tuple(found)

@@ -46,7 +46,11 @@ def write(order: Order, file: BinaryIO, watch: Watch | None = None, dpi: int | N
     subject = ordered(order, watch)
     style = checked(order.style)
     with drawing(style.font):
-        how: dict[str, Any] = {"format": order.to, "metadata": _metadata(subject, style, order.to), "dpi": dpi or "figure"}
+        how: dict[str, Any] = {
+            "format": order.to,
+            "metadata": _metadata(subject, style, order.to),
+            "dpi": dpi or "figure",
+        }
         _sheet(subject, style).figure.savefig(file, **how)
 
 

@@ -9,8 +9,8 @@ from engine.traces import Trace
 from engine.views import DEPTH
 from engine.windows import Difference
 
-QUOTED = 60
-"""Characters of a prompt that are quoted."""
+QUOTED, EDITS = 60, 3
+"""Characters of a prompt, and edits, that are quoted at most."""
 
 
 def title(picture: Picture) -> str:
@@ -51,7 +51,15 @@ def formula(picture: Picture) -> str:
 
 def source(trace: Trace) -> str:
     """Which model ran, and on which text."""
-    return f"{trace.config.name} · {quoted(trace)}" if trace.prompt else trace.config.name
+    edits = edited(trace)
+    parts = (trace.config.name, quoted(trace) if trace.prompt else "", f"edited: {edits}" if edits else "")
+    return " · ".join(part for part in parts if part)
+
+
+def edited(trace: Trace) -> str:
+    """The what-ifs that it ran with, the later ones left out where they are many."""
+    edits = [str(edit) for edit in trace.edits]
+    return "; ".join(edits[:EDITS]) + (f"; {len(edits) - EDITS} more" if len(edits) > EDITS else "")
 
 
 def quoted(trace: Trace) -> str:

@@ -47,7 +47,8 @@ def _tree(element: Element) -> Tree | None:
     about = {name: value for name, value in element.attrib.items() if name in ATTRIBUTES}
     if tag == "math":
         about["display"] = "block"
-    inside: list[Any] = [element.text.strip()] if element.text and element.text.strip() else []
+    text = (element.text or "").replace(" ", "\N{NO-BREAK SPACE}") if tag == "mtext" else (element.text or "").strip()
+    inside: list[Any] = [text] if text else []
     for letters, children in groupby(element, _is_letter):
         if letters and tag == "mrow":  # \mathrm{softmax} comes letter by letter, and would be read aloud so
             name = "".join(child.text or "" for child in children)

@@ -85,7 +85,7 @@ class App {
       {},
       this.stepsButton,
       tool("Aa", "Large type", "z", () => act(this, "z")),
-      tool("◐", "Dark or light", "t", () => act(this, "t")),
+      tool("◐", "Dark or light", "T", () => act(this, "T")),
       tool("Print", "Print, one figure a page", "p", () => act(this, "p")),
       tool("?", "Keys", "?", () => act(this, "?")),
     );
@@ -109,6 +109,7 @@ class App {
       width && `d ${width}`,
       told.dtype,
       told.kernel && `sdpa:${told.kernel}`,
+      told.edits?.length && `edited: ${told.edits.join("; ")}`,
     ];
     const header = el(
       "header.top",
@@ -421,7 +422,7 @@ class App {
 function namesOf(traces) {
   const told = [(trace) => trace.words.prompt, (trace) => trace.words.model];
   const tells = told.find((name) => new Set(traces.map(name)).size === traces.length && traces.every(name));
-  return traces.map(tells ?? ((trace, n) => (n ? `what if · ${trace.words.prompt}` : trace.words.prompt)));
+  return traces.map(tells ?? ((trace) => (trace.told.edits?.length ? `edited: ${trace.told.edits.join("; ")}` : trace.words.prompt)));
 }
 
 /** The cursor of one trace in another: the same site, where it has one. */

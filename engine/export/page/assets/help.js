@@ -25,7 +25,8 @@ const HELP = [
   [
     "Lecture",
     [
-      ["Enter Space PgDn", "next stop"],
+      ["← →", "stop before and after"],
+      ["Enter Space PgDn", "the answer, then the next stop"],
       ["PgUp ⇧Space", "stop before"],
       ["o", "show the answer"],
       ["s", "speaker’s notes"],
@@ -36,7 +37,7 @@ const HELP = [
     "Page",
     [
       ["z", "large type, for a lecture hall"],
-      ["t", "dark or light"],
+      ["T", "dark or light"],
       ["p", "print, one figure a page"],
       ["Esc", "close what is open"],
       ["?", "this help"],
@@ -44,9 +45,15 @@ const HELP = [
   ],
 ];
 
+/** In a lecture ← and → are the stops'; else there are none. */
+const helpFor = (touring) =>
+  touring
+    ? HELP.map(([name, keys]) => [name, name === "Walk" ? keys.slice(1) : keys])
+    : HELP.filter(([name]) => name !== "Lecture");
+
 function helpDialog(touring) {
   const close = el("button.quiet", { type: "button", onclick: () => dialog.close() }, "Close");
-  const groups = HELP.filter(([name]) => touring || name !== "Lecture").map(([name, keys]) =>
+  const groups = helpFor(touring).map(([name, keys]) =>
     el(
       "section",
       {},

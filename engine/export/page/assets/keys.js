@@ -8,6 +8,8 @@ const layered = (by) => (app) => app.move(layerBy(app.trace, app.cursor, by));
 const passed = (by) => (app) => app.move(passBy(app.trace, app.cursor, by));
 const staged = (by) => (app) => app.move(alongChain(app.trace, app.cursor, by));
 const stopped = (by) => (app) => app.toStop(app.state.stop + by);
+/** The answer of this stop, if it is hidden; else on. */
+const answeredOrOn = (app) => (app.tour.answer?.open === false ? app.tour.toggleAnswer() : app.toStop(app.state.stop + 1));
 const zoomed = (by) => (app) => app.set({ zoom: clamp(app.state.zoom + by, -ZOOMS, ZOOMS) });
 
 /** Along the first of these axes that the step has. */
@@ -80,7 +82,7 @@ const ACTS = {
   "-": zoomed(-1),
   0: (app) => app.set({ zoom: 0 }),
   z: (app) => app.large(),
-  t: (app) => app.toTheme(app.theme === "dark" ? "light" : "dark"),
+  T: (app) => app.toTheme(app.theme === "dark" ? "light" : "dark"),
   p: () => setTimeout(() => print(), 0),
   Escape: (app) => app.openTree(false),
   "?": (app) => app.help.showModal(),
@@ -89,9 +91,11 @@ for (let n = 1; n <= 9; n++) ACTS[n] = (app) => app.views[n - 1] && app.move(app
 
 /** Keys of a lecture, and of the clickers that lecturers hold; they go before the others. */
 const TOURING = {
-  Enter: stopped(1),
-  " ": stopped(1),
-  PageDown: stopped(1),
+  ArrowRight: stopped(1),
+  ArrowLeft: stopped(-1),
+  Enter: answeredOrOn,
+  " ": answeredOrOn,
+  PageDown: answeredOrOn,
   "Shift+ ": stopped(-1),
   Backspace: stopped(-1),
   PageUp: stopped(-1),
