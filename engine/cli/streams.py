@@ -63,6 +63,16 @@ def say_json(data: object) -> None:
     _write(for_anyone(data) + "\n")
 
 
+def say_bytes(data: bytes | memoryview) -> None:
+    """Print a result that is no text."""
+    if sys.stdout is None:
+        raise LayerstepError(_CLOSED)
+    with _told():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
 def say_error(*lines: str, prefix: str = "layerstep: ") -> None:
     """Print lines on stderr, if there is one."""
     if sys.stderr is not None:
@@ -94,9 +104,12 @@ def give_up_stdout() -> None:
 
 def _write(text: str) -> None:
     if sys.stdout is None:
-        raise LayerstepError("stdout is closed, so there is nowhere to print")
+        raise LayerstepError(_CLOSED)
     with _told():
         sys.stdout.write(text)
+
+
+_CLOSED = "stdout is closed, so there is nowhere to print"
 
 
 @contextlib.contextmanager
