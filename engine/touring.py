@@ -9,6 +9,7 @@ from functools import cached_property
 
 from engine.appkeys import usual_key
 from engine.continuing import Branches
+from engine.editing import refuse_nowhere
 from engine.errors import AddressError, Cancelled, LayerstepError, TourError
 from engine.markdown import Tree, parse, texts
 from engine.model import Model, load_model
@@ -51,6 +52,7 @@ def open_tour(
         told = branches.generate(model, {"n": run.generate}, watch or (lambda *_: None))["generated"]
         if told["stopped"] == "cancelled":  # what was generated until then is not the tour's trace
             raise Cancelled("cancelled")
+        refuse_nowhere(made.program, 1, branches.trace.length, made.source_length)
         return branches.trace
 
     return TourRun(tour, recorded(tour), None if tour.other is None else recorded(tour.other))

@@ -27,6 +27,8 @@ ROOTS = (Path(__file__).parent / "sample_tours", Path(__file__).parent.parent / 
 """Where the tours that come along lie: inside an installed package, or beside it in a checkout."""
 FIRST = "first"
 """The walk for who is here for the first time."""
+LECTURES = (FIRST, "vectors", "order", "attention", "heads", "ffn", "cache", "flash")
+"""The tours that come along as they build on each other; others are listed after them."""
 MOST_NEW = 1000
 """Tokens that a tour may generate."""
 
@@ -168,7 +170,7 @@ def quoted(value: float | None) -> str:
 
 
 def shipped() -> dict[str, Path]:
-    """The tours that come along: name and file, the first walk first."""
+    """The tours that come along: name and file, as they build on each other, then others by name."""
     files = {
         path.stem: path
         for root in ROOTS
@@ -176,7 +178,7 @@ def shipped() -> dict[str, Path]:
         for path in sorted(root.iterdir())
         if path.suffix in tourfile.SUFFIXES
     }
-    return dict(sorted(files.items(), key=lambda item: (item[0] != FIRST, item[0])))
+    return {name: files[name] for name in (*LECTURES, *sorted(files)) if name in files}
 
 
 def find_tour(name: str) -> Path:

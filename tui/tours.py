@@ -15,6 +15,8 @@ from tui.state.views import views_of
 
 RANKED = ("logits", "probs")
 """Sites at which a likeliest token is quoted."""
+TOKENS = ("tokens", "source_tokens")
+"""Sites at which a token is quoted."""
 
 
 def read_tour(name: Path | str) -> Tour:
@@ -77,7 +79,7 @@ def _misplaced(place: Address, kind: str, trace: Trace) -> str:
     free = [axis for axis, size in sizes if size != 1 and not isinstance(index.get(axis), int)]
     if kind == "top" and (place.site not in RANKED or free != ["d_vocab"]):
         return f"{place}: tokens are ranked at one position of {' or '.join(RANKED)}"
-    if kind == "token" and (free or not (step.whole and set(step.axes) & set(TOKEN_AXES))):
+    if kind == "token" and (free or place.site not in TOKENS):
         return f"{place} is no token"
     if kind in ("value", "other") and free:
         return f"{place} is not one number; give an index for each of {', '.join(step.axes)}"

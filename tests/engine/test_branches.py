@@ -159,6 +159,7 @@ def test_a_branch_may_be_given_as_text():
         r"the same for 3 positions, up to \S+ at any site; beyond they differ most in \S+, by \S+", told.text
     )
     shorter = compare(t, crop(model, t, 3))
-    assert re.fullmatch(
-        r"the same for 3 positions(, up to \S+ at any site)?, and no position beyond is in both", str(shorter)
-    )
+    near = max(shorter.shared.values())  # a smaller product rounds otherwise
+    up_to = f", up to {near:.2g} at any site" if near else ""
+    assert str(shorter) == f"the same for 3 positions{up_to}, and no position beyond is in both"
+    assert str(compare(t, t)) == "the same for 6 positions, and no position beyond is in both"

@@ -413,6 +413,16 @@ def test_looks_and_analyses_see_the_edit(tiny):
         lens(t.edit("logits[v=3] = 0"))
 
 
+@pytest.mark.parametrize("table", ["rotary_sin = 0", "rotary_cos[p=1:] *= 0.5"])
+def test_a_rotation_by_an_edited_table_is_told_as_it_ran(tiny, table):
+    u = trace(tiny(**MODERN), [1, 2, 3]).edit(table)
+    for pair in look(u, "rotation", "blocks.1.attn.rot_q[p=2,h=1]")[0]["pairs"]:
+        (a, b), (x, y) = pair["before"], pair["after"]
+        assert x == pytest.approx(a * pair["cos"] - b * pair["sin"])
+        assert y == pytest.approx(b * pair["cos"] + a * pair["sin"])
+        assert "sin" not in table or pair["sin"] == 0
+
+
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_check_of_an_edited_trace_holds(tiny, name):
     model = tiny(**ARCHITECTURES[name])

@@ -228,7 +228,15 @@ def test_numbers_that_are_not_finite_stay_and_are_told(model, own):
     t = import_cache({"hidden_states.1": spoilt}, model, random_ids(model.config, N))
     assert t["blocks.1.resid_pre"].isnan().sum() == 1
     assert any("not hold" in notice and "is finite" in notice for notice in t.notices)
-    assert any("are not those of tiny's own run, the first blocks.0.resid_post" in notice for notice in t.notices)
+    first = "are not those of tiny's own run, the first blocks.0.resid_post, which is finite in other places"
+    assert any(first in notice for notice in t.notices)
+
+
+def test_tokens_by_two_names_are_the_same_or_refused(model, own):
+    ids = random_ids(model.config, N)
+    both = {"embed": own["embed"], "input_ids": np.array(ids, np.uint16), "tokens": np.array([ids])}
+    assert [token.id for token in import_cache(both, model).tokens[0]] == ids
+    assert "input_ids and tokens are both" in refusal(import_cache, both | {"tokens": np.array(ids[::-1])}, model)
 
 
 def test_folded_norms_and_other_weights_are_seen(model, own):
@@ -369,7 +377,14 @@ def shaped(shape: str, dtype: str = "'<f4'") -> str:
 def test_hostile_files(model, tmp_path, data, said):
     path = tmp_path / "a.npz"
     path.write_bytes(data)
-    assert said in refusal(import_file, path, model, [1, 2, 3, 4, 5])
+    told = refusal(import_file, path, model, [1, 2, 3, 4, 5])
+    assert said in told
+    assert told.count(display(str(path))) <= 1  # the file is named once
+
+
+def test_members_that_are_no_arrays_are_named(model, tmp_path):
+    (tmp_path / "a.npz").write_bytes(zipped(readme=b"hello"))
+    assert "readme is no array, and an npz holds nothing else" in refusal(import_file, tmp_path / "a.npz", model, [1])
 
 
 def test_places_that_are_no_files_and_kinds_that_run_code(model, tmp_path):

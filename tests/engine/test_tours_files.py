@@ -260,20 +260,31 @@ def test_numbers_labels_and_keys_are_put_where_they_belong() -> None:
 
 
 def test_a_tour_is_found_by_its_name_or_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "first" in shipped()
+    assert list(shipped())[:3] == ["first", "vectors", "order"]
     for name in ("second.toml", "first.md", "note.txt"):
         (tmp_path / name).write_text(HEAD + STOP)
     monkeypatch.setattr(tours, "ROOTS", (tmp_path / "none", tmp_path))
-    assert list(shipped()) == ["first", "second"]
+    (tmp_path / "cache.toml").write_text(HEAD + STOP)
+    (tmp_path / "about.toml").write_text(HEAD + STOP)
+    assert list(shipped()) == ["first", "cache", "about", "second"]
     assert find_tour("second") == tmp_path / "second.toml"
     assert read_tour(str(tmp_path / "note.txt")).title == "A tour"
     assert read_tour("second").title == "A tour"
     with pytest.raises(TourError, match=r"there is no tour 'secnd'; there is second$"):
         find_tour("secnd")
-    with pytest.raises(TourError, match=r"there is no tour 'x{80}'; there is first, second"):
+    with pytest.raises(TourError, match=r"there is no tour 'x{80}'; there is first, cache, about, second"):
         find_tour("x" * 5000)
     with pytest.raises(TourError, match=r"no\.toml: no such file"):
         read_tour("no.toml")
+
+
+@pytest.mark.parametrize(
+    "deep", ["a" + ".a" * 100_000 + " = 1", "[" + "a . " * 60 + "a]", "x = {" + "'a'." * 60 + "b = 1}"]
+)
+def test_a_key_of_many_parts_is_refused_before_it_fills_memory(deep) -> None:
+    with pytest.raises(TourError, match=r":\d+: is no tour: a key has more than 50 parts"):
+        read(f"{HEAD}\n{deep}\n{STOP}")
+    assert read(HEAD + STOP.replace("narration", 'notes = "' + "a. " * 40 + '"\nnarration', 1))
 
 
 def test_the_two_forms_that_the_documentation_shows_are_the_same_tour() -> None:

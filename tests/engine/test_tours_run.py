@@ -175,3 +175,14 @@ def test_a_number_that_is_none_is_a_question_mark_for_the_reader() -> None:
     assert plain(broken.words(stop.narration)) == ["?"]
     with pytest.raises(LayerstepError, match="outside"):
         broken.value(mark)
+
+
+def test_an_edit_beyond_what_was_generated_is_refused() -> None:
+    n = len(told("x").main)
+    for edits in (f'"{Z.split("[")[0]}[p={n + 1}] = 0"', f'"{Z.split("[")[0]}[p={n + 40}] = 0"'):
+        head = f"generate = 2\nedits = [{edits}]"
+        if str(n + 40) in edits:
+            with pytest.raises(LayerstepError, match=f"it changes nothing, as the positions here are 0…{n + 1}"):
+                told("x", head=head)
+        else:
+            assert not bool(told("x", head=head).main["blocks.1.attn.z"][0, n + 1].any())

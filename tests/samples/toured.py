@@ -61,4 +61,5 @@ def labels(t: Trace) -> list[str]:
 
 def entropy(pattern: Tensor) -> Tensor:
     """Of rows of weights, in bits. [... key] -> [...]"""
-    return torch.special.entr(pattern).sum(-1) / torch.tensor(2.0).log()
+    bits: Tensor = torch.special.entr(pattern).sum(-1) / torch.tensor(2.0).log()
+    return bits
