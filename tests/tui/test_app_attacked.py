@@ -28,14 +28,14 @@ DEEP = b".".join([b"a"] * 3000)
         (b"theme = " + b"9" * 6000, "a number in it has thousands of digits"),
         (b"theme = 0x" + b"f" * 6000, "a number in it has thousands of digits"),
         (b"[keys]\nhelp = 0x" + b"f" * 6000, "a number in it has thousands of digits"),
-        (b"[keys]\n" + DEEP + b' = "x"', "its tables are nested too deep"),
-        (b"theme." + DEEP + b" = 1", "its tables are nested too deep"),
+        (b"[keys]\n" + DEEP + b' = "x"', "a key has more than 50 parts"),
+        (b"theme." + DEEP + b" = 1", "a key has more than 50 parts"),
     ],
 )
 def test_settings_that_python_cannot_hold_are_one_line(data: bytes, words: str, tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_bytes(data)
-    with pytest.raises(SettingsError, match="settings.toml: is no settings file: " + words) as caught:
+    with pytest.raises(SettingsError, match=r"settings\.toml(:\d)?: is no settings file: " + words) as caught:
         read_settings(str(file))
     assert str(caught.value).isprintable()
 
