@@ -16,9 +16,11 @@ from torch import Tensor
 import engine.ops
 from engine import build_program, trace
 from engine.config import Rotary
+from engine.edits import Edit
 from engine.errors import KernelError
 from engine.ops.attention import Append, Attention, Mask, Scale, Scores, Softmax, per_query_head
 from engine.ops.base import Cost, Op, PassInfo
+from engine.ops.edited import Edited
 from engine.ops.embedding import Embed, LearnedPositions, ScaleEmbedding, SinusoidalPositions
 from engine.ops.mask import attention_mask
 from engine.ops.mlp import Activate, Gate
@@ -530,7 +532,10 @@ def all_ops() -> list[Op]:
     configs = [tiny_config(**traits) for traits in (*ARCHITECTURES.values(), SENTENCE, TRANSLATOR)]
     configs += [tiny_config(gated=gated, activation=a) for a in ACTIVATIONS for gated in (True, False)]
     ops = {repr(step.op): step.op for config in configs for step in build_program(config).steps}
-    return [*ops.values(), QuantisedAppend("keys", 8, 32), QuantisedAppend("values", 4, 16)]
+    step = build_program(configs[0]).step("blocks.0.attn.z")
+    assert step is not None
+    edited = Edited(step.site, step.op, (Edit.parse("blocks.0.attn.z[h=1] *= -2"),))
+    return [*ops.values(), QuantisedAppend("keys", 8, 32), QuantisedAppend("values", 4, 16), edited]
 
 
 def test_all_ops_are_looked_at():

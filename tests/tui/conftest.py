@@ -8,8 +8,8 @@ import pytest
 from textual import _wait
 from textual.pilot import Pilot
 
-_wait.SLEEP_GRANULARITY, _wait.SLEEP_IDLE = 1 / 250, 1 / 5000
-"""A pilot waits until the app was idle for so long: a fifth of what Textual has it wait, which was half of the time
+_wait.SLEEP_GRANULARITY, _wait.SLEEP_IDLE = 1 / 125, 1 / 2500
+"""A pilot waits until the app was idle for so long: two fifths of what Textual has it wait, which was half of the time
 that these tests took."""
 _resize = Pilot.resize_terminal
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fake_engine import FakeEngine
-from helpers import go, main_of, picture, running, settled, text_of
+from helpers import go, main_of, picture, running, settled, text_of, until
 from rich.cells import cell_len
 from rich.style import Style
 
@@ -326,7 +326,9 @@ async def test_the_app_is_again_where_it_was_left(tmp_path: Path) -> None:
                 await settled(pilot)
             assert (main.here[0].model, main.here[0].prompt) == ("classic", "dog bites man")
             assert main.here[1] == left
-            assert [line[26:] for line in text_of(app)[1:-1]] == [line[26:] for line in words[1:-1]]
+            await until(
+                pilot, lambda: [line[26:] for line in text_of(app)[1:-1]] == [line[26:] for line in words[1:-1]]
+            )
             assert (main.scale_mode, main.shades) == (MODES[1], True)
 
 
