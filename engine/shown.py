@@ -15,7 +15,7 @@ from engine.htmltext import Inside
 from engine.jsontext import Json
 from engine.pictures import Picture, Wish, picture, views_of
 from engine.place import Axis, Place, exact, figures
-from engine.sites import SOURCE_AXES, Address, block_of, within_block
+from engine.sites import Address, depth_name
 from engine.traces import Trace
 
 CELLS = 40
@@ -231,15 +231,9 @@ def row_name(shown: Picture, axis: str, i: int) -> str:
     """The token at an index of a look's rows."""
     trace, place = shown.trace, shown.address
     row = next((n for letter, n in place.index if letter in ("b", "batch") and isinstance(n, int)), 0)
-    line = (trace.source_tokens if axis in SOURCE_AXES.values() else trace.tokens)[row]
+    line = trace.line(axis, row)
     pos = i + trace.origin(place.site, axis, place.at)
     return line[pos].label if pos < len(line) else f"{pos}"
-
-
-def depth_name(site: str) -> str:
-    """``2.mid`` of ``blocks.2.resid_mid``."""
-    inner, block = within_block(site).removeprefix("resid_").removesuffix("_out"), block_of(site)
-    return inner if block is None else f"{block}.{inner}"
 
 
 def _tiles(shown: Picture, told: Json) -> Iterator[Element]:

@@ -112,11 +112,11 @@ def curves(place: Place, full: bool) -> Iterator[str]:
 def token_table(place: Place, full: bool) -> Iterator[str]:
     """Each token's number, label, bytes and origin."""
     [axis], row = place.axes, place.tensor.tolist()
-    line = place.trace.source_tokens if axis.name == "src" else place.trace.tokens
+    line = place.trace.line(axis.name, place.row)
     shown = pick(axis.size, axis.size if full else ROWS)
     rows = []
     for i in shown:
-        token = line[place.row][axis.first + i] if i != SKIPPED and axis.first + i < len(line[place.row]) else None
+        token = line[axis.first + i] if i != SKIPPED and axis.first + i < len(line) else None
         words = [token.label, token.bytes.hex(" "), ORIGIN_WORDS[token.origin]] if token else ["", "", ""]
         rows.append(["…", "", *words] if i == SKIPPED else [str(axis.start + i), str(row[i]), *words])
     yield from table([axis.name, "value", "token", "bytes", ""], rows, (0, 1), full=full)

@@ -16,7 +16,7 @@ from engine.jsontext import Json
 from engine.ops.base import Cost
 from engine.place import Place
 from engine.runtime import Watch
-from engine.sites import SOURCE_AXES, within_block
+from engine.sites import within_block
 from engine.traces import Trace
 from engine.windows import Plane
 
@@ -35,7 +35,7 @@ Table = list[Column]
 def tokens(place: Place) -> Table:
     """Whole numbers per token, with what is known of each token."""
     axis = place.axes[0]
-    line = (place.trace.source_tokens if axis.name in SOURCE_AXES.values() else place.trace.tokens)[place.row]
+    line = place.trace.line(axis.name, place.row)
     positions = [axis.first + i for i in range(axis.size)]
     found = [line[pos] if pos < len(line) else None for pos in positions]
     name = within_block(place.address.site).removeprefix("attn.").removeprefix("cross_attn.").removeprefix("mlp.")

@@ -23,8 +23,8 @@ from engine.jsontext import Json, for_anyone
 from engine.pictures import Picture, find_view, picture
 from engine.place import Axis, Place
 from engine.runtime import Watch
-from engine.shown import depth_name, row_name
-from engine.sites import SOURCE_AXES, TOKEN_AXES, Address
+from engine.shown import row_name
+from engine.sites import TOKEN_AXES, Address, depth_name
 from engine.traces import Trace
 from engine.windows import Difference
 
@@ -138,7 +138,7 @@ def labels(place: Place, axis: Axis) -> list[str]:
 
 
 def _tokens_of(trace: Trace, axis: str, row: object) -> list[str]:
-    line = (trace.source_tokens if axis in SOURCE_AXES.values() else trace.tokens)[row if isinstance(row, int) else 0]
+    line = trace.line(axis, row if isinstance(row, int) else 0)
     return [token.label for token in line]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from engine import views
-from engine.sites import LETTERS, Address, Index, Span, block_of, within_block
+from engine.sites import LETTERS, Address, Index, Span, depth_name, within_block
 from engine.views import DEPTH, TOGETHER, TOKEN_AXES, WHOLE_PASS, View
 from tui.state.block import Stats, window
 from tui.state.cursor import Cursor
@@ -83,7 +83,7 @@ class Plane:
         In a difference both tokens, where the two sides have not the same.
         """
         if axis == DEPTH:
-            return _depth_name(self.depth[index]) if index < len(self.depth) else ""
+            return depth_name(self.depth[index]) if index < len(self.depth) else ""
         if axis not in TOKEN_AXES:
             return str(index)
         mine = self.trace.label(self.batch, self.step.first(axis) + index, axis)
@@ -140,11 +140,3 @@ class Plane:
     def without(self, other: Plane | None) -> Plane:
         """The picture of the difference to another one; None: of this one alone."""
         return replace(self, minus=other)
-
-
-def _depth_name(site: str) -> str:
-    """``2.mid`` of ``blocks.2.resid_mid``, ``2.mlp`` of ``blocks.2.mlp_out``."""
-    inner = within_block(site)
-    short = inner.removeprefix("resid_").removesuffix("_out")
-    block = block_of(site)
-    return short if block is None else f"{block}.{short}"

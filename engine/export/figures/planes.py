@@ -14,7 +14,7 @@ from engine.export.figures.sheet import Sheet
 from engine.export.figures.tiles import Tile, draw_tiles
 from engine.pictures import Picture
 from engine.place import Place
-from engine.sites import KEYS, QUERIES
+from engine.sites import KEYS, QUERIES, depth_name
 
 TILES = 64
 """Planes that a figure has at most."""
@@ -82,7 +82,7 @@ def grid(sheet: Sheet, picture: Picture) -> None:
     cells = Cells.of(array, masks=False)
     if shared(cells.shape) != (1, 1):
         cells, texts = cells.shrunk(), None
-    cols = Side("depth", len(chosen), labels=tuple(words.depth_name(sites[i]) for i in chosen), each=cells.bins[1])
+    cols = Side("depth", len(chosen), labels=tuple(depth_name(sites[i]) for i in chosen), each=cells.bins[1])
     rows = Side(rows.name, rows.size, rows.start, rows.labels, cells.bins[0])
     named = [[row[i] for i in chosen] for row in texts] if texts else ()
     drawn = Map(cells, rows, cols, Scale.of([cells.values]), "probability" if texts else "length", named)

@@ -82,10 +82,10 @@ def tokens(sheet: Sheet, picture: Picture) -> None:
     place = picture.place
     assert place is not None
     [axis] = place.axes
-    line = place.trace.source_tokens if axis.name == "src" else place.trace.tokens
+    line = place.trace.line(axis.name, place.row)
     values = numbers(place)
     shown = range(min(axis.size, MOST[sheet.style.size] + 4))
-    found = [line[place.row][axis.first + i] if axis.first + i < len(line[place.row]) else None for i in shown]
+    found = [line[axis.first + i] if axis.first + i < len(line) else None for i in shown]
     columns = [
         Column(axis.name, [str(axis.start + i) for i in shown], "right"),
         Column("token", [token.label if token else "" for token in found]),

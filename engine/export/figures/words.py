@@ -81,17 +81,10 @@ def fixed(picture: Picture) -> list[str]:
     ]
 
 
-def depth_name(site: str) -> str:
-    """``2.mid`` of ``blocks.2.resid_mid``."""
-    inner = within_block(site).removeprefix("resid_").removesuffix("_out")
-    block = block_of(site)
-    return inner if block is None else f"{block}.{inner}"
-
-
 def labels(trace: Trace, address: Address, rows: Json) -> tuple[str, ...]:
     """The tokens along the rows of a look."""
     row = next((i for axis, i in address.index if axis in ("b", "batch") and isinstance(i, int)), 0)
-    line = (trace.source_tokens if str(rows["axis"]).startswith("src") else trace.tokens)[row]
+    line = trace.line(rows["axis"], row)
     first = trace.origin(address.site, rows["axis"], address.at) + rows["start"]
     return tuple(line[i].label if i < len(line) else "" for i in range(first, first + rows["size"]))
 

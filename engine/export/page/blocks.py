@@ -12,10 +12,10 @@ from torch import Tensor
 
 from engine.dtypes import dtype_name
 from engine.errors import ExportError
+from engine.export.contents import DTYPES
 
 CHUNK = 3 * 256 * 1024
 """Bytes that are encoded in one go: a multiple of three, so that the parts fit together."""
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 DIGITS = {torch.float16: "3 to 4", torch.bfloat16: "2 to 3", torch.float32: "7 to 8"}
 """How many decimal digits a dtype keeps."""
 _OPEN, _CLOSE = '<script type="text/plain" id="{}">', "</script>\n"

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from textwrap import shorten
 
 from engine.analysis import chain, histogram
 from engine.analysis import heads as thumbs
+from engine.export.contents import made_by
 from engine.export.order import Order
 from engine.export.page import mathml, stops
 from engine.export.page.blocks import Blocks
@@ -66,7 +66,7 @@ def document(order: Order, blocks: Blocks, watch: Watch | None = None) -> Json:
         "format": "layerstep-page",
         "version": 1,
         "title": title(order),
-        "made_by": _made_by(),
+        "made_by": made_by(),
         "dtype": order.dtype,
         "rounded": blocks.rounded,
         "left_out": missing(order, chosen),
@@ -113,13 +113,6 @@ def _kinds(names: Iterator[str]) -> str:
     """Names of sites, those of all layers as one."""
     short = dict.fromkeys(".".join("*" if part.isdecimal() else part for part in name.split(".")) for name in names)
     return ", ".join(short)
-
-
-def _made_by() -> str:
-    try:
-        return f"layerstep {version('layerstep')}"
-    except PackageNotFoundError:  # run from its source, not installed
-        return "layerstep"
 
 
 def _formulas(entries: Sequence[Json]) -> Iterator[str]:

@@ -9,16 +9,7 @@ function weightWords(value) {
   return Math.abs(value) >= 5e-4 || value === 0 ? cell(value, 3) : value > 0 ? "<.001" : ">-.001";
 }
 
-class Arcs {
-  constructor(picture) {
-    this.picture = picture;
-    this.surface = new Surface({
-      draw: (context, window) => this.draw(context, window),
-      pick: (x, y) => this.pick(x, y),
-    });
-    this.node = this.surface.node;
-  }
-
+class Arcs extends Drawn {
   show(now) {
     this.now = now;
     const { plane, cursor, room, fonts, theme } = now;

@@ -8,17 +8,7 @@ const sameFrame = (one, other) =>
   one.rows === other.rows &&
   one.cols === other.cols;
 
-class Heatmap {
-  constructor(picture) {
-    this.picture = picture;
-    this.surface = new Surface({
-      draw: (context, window) => this.draw(context, window),
-      pick: (x, y) => this.pick(x, y),
-      hover: (x, y) => this.hover(x, y),
-    });
-    this.node = this.surface.node;
-  }
-
+class Heatmap extends Drawn {
   show(now) {
     const { plane, cursor, theme, room, zoom } = now;
     const before = this.now;

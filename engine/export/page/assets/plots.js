@@ -1,15 +1,6 @@
 // One vector as bars, dims as curves along the text, and how the numbers of a plane are spread.
 
-class Plot {
-  constructor(picture) {
-    this.picture = picture;
-    this.surface = new Surface({
-      draw: (context, window) => this.draw(context, window),
-      pick: (x, y) => this.pick(x, y),
-    });
-    this.node = this.surface.node;
-  }
-
+class Plot extends Drawn {
   get legend() {
     return null;
   }

@@ -24,16 +24,7 @@ function pairsOf(trace, step, index) {
   });
 }
 
-class Rotation {
-  constructor(picture) {
-    this.picture = picture;
-    this.surface = new Surface({
-      draw: (context, window) => this.draw(context, window),
-      pick: (x, y) => this.pick(x, y),
-    });
-    this.node = this.surface.node;
-  }
-
+class Rotation extends Drawn {
   show(now) {
     this.now = now;
     const { trace, step, index, room, told } = now;

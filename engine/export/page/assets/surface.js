@@ -102,3 +102,18 @@ function widthOf(text, font) {
   });
 }
 Surface.density = 1; // the least resolution of a drawing; more on paper
+
+/** A view that is drawn on a canvas: `show` is told of a place, `draw` paints, `pick` and `hover` hear where one points. */
+class Drawn {
+  constructor(picture) {
+    this.picture = picture;
+    this.surface = new Surface({
+      draw: (context, window) => this.draw(context, window),
+      pick: (x, y) => this.pick(x, y),
+      hover: (x, y) => this.hover(x, y),
+    });
+    this.node = this.surface.node;
+  }
+
+  hover() {}
+}

@@ -10,16 +10,7 @@ function entropyOf(plane) {
   return bits / Math.max(1, plane.rows);
 }
 
-class Thumbs {
-  constructor(picture) {
-    this.picture = picture;
-    this.surface = new Surface({
-      draw: (context, window) => this.draw(context, window),
-      pick: (x, y) => this.pick(x, y),
-    });
-    this.node = this.surface.node;
-  }
-
+class Thumbs extends Drawn {
   show(now) {
     this.now = now;
     const { trace, cursor, view, room, step } = now;
